@@ -299,10 +299,11 @@ class Backends:
             raise InvalidConfigError("there is no archive to sweep into: set s3_bucket or cold_directory")
         return await sweep_threads(self.hot, self.threads, SweepInput(evict=evict, parallel=parallel))
 
-    async def find_unanswered(self, within: float) -> dict[str, str]:
+    async def find_unanswered(self, within: float, *, every: bool = False) -> dict[str, str]:
         """Stores that do not answer a read within so many seconds, and what they say; for probes.
 
-        Of the archive only where it is required: sessions go on without it otherwise.
+        Of the archive only where it is required, or ``every`` store is asked: sessions go on without it
+        otherwise.
         """
         chosen = self._places.chosen
         threads_in = chosen.threads_in if self._hot_is_own else "the store that the program gave"
@@ -312,7 +313,7 @@ class Backends:
         if self._sessions is not None:
             asked[f"state in {chosen.state_in}"] = self._sessions.now
         blobs = self.blobs
-        if blobs is not None and self.settings.archive == "required":
+        if blobs is not None and (every or self.settings.archive == "required"):
             asked["archive"] = lambda: blobs.get(f"{self.settings.s3_prefix}/{_PROBED}")
         found = await asyncio.gather(*(_ask_store(each, within) for each in asked.values()))
         return {name: why for name, why in zip(asked, found, strict=True) if why}

@@ -14,20 +14,19 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple, Self
 
-from temporalio import activity
 from temporalio.api.enums.v1 import TaskQueueType
 from temporalio.api.taskqueue.v1 import PollerInfo, TaskQueue
 from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
-from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor, Worker
+from temporalio.worker import Worker
 
 from helix_temporal.errors import InvalidConfigError
+from helix_temporal.outages import ANSWER_WITHIN, FindUnanswered
+from helix_temporal.slots import ActivitySlots
 
 logger = logging.getLogger(__name__)
 
-ANSWER_WITHIN: Final = 2.0
-"""Seconds in which a store, and Temporal, must answer to be there."""
 ASKED_EVERY: Final = 5.0
 """Seconds for which their answers count, however often probes come."""
 POLLED_WITHIN: Final = 150.0
@@ -40,9 +39,6 @@ _REFUSED: Final = frozenset(
 )
 """Answers of a Temporal that is there, and does not say who polls: not to this key, never, or not now."""
 
-FindUnanswered = Callable[[float], Awaitable[Mapping[str, str]]]
-"""Which stores do not answer within so many seconds, and what they say."""
-
 
 @dataclass(frozen=True, slots=True)
 class Probed:
@@ -50,10 +46,12 @@ class Probed:
 
     Attributes:
         unknown: What could not be found out, and why; nothing is known to be wrong there.
+        busy: What keeps a worker that is well from taking more work.
     """
 
     wrong: Mapping[str, str]
     unknown: Mapping[str, str] = field(default_factory=dict)
+    busy: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def is_well(self) -> bool:
@@ -95,90 +93,6 @@ class Polls:
         return f"was last polled {age:.0f} s ago" if age > POLLED_WITHIN else ""
 
 
-@dataclass(slots=True)
-class DrainedActivities:
-    """How the activities ended that still ran when a worker was told to stop.
-
-    Attributes:
-        finished: So many came to a result.
-        failed: So many raised an error.
-        cut: So many were cancelled, by the worker or by whoever had them run.
-    """
-
-    finished: int = 0
-    failed: int = 0
-    cut: int = 0
-
-    def describe(self) -> str:
-        """In a sentence, for people."""
-        total = self.finished + self.failed + self.cut
-        if total == 0:
-            return "no activity was running"
-        if total == self.finished:
-            return f"what was running has finished ({_count_activities(total)})"
-        return (
-            f"of {_count_activities(total)} that ran, finished: {self.finished}, failed: {self.failed}, "
-            f"cut off: {self.cut}; what is still wanted of them is run again"
-        )
-
-
-def _count_activities(count: int) -> str:
-    return f"{count} activit{'y' if count == 1 else 'ies'}"
-
-
-class RunningActivities(Interceptor):
-    """Counts the activities that a worker runs.
-
-    Args:
-        most: So many it may run at once; None if that is not known.
-
-    Attributes:
-        count: So many run now.
-        drained: How those ended that ran when `begin_drain` was called, or began later.
-    """
-
-    def __init__(self, most: int | None) -> None:
-        self._most, self.count = most, 0
-        self.drained = DrainedActivities()
-
-    def begin_drain(self) -> None:
-        """The worker stops: count from here on how activities end."""
-        self.drained = DrainedActivities()
-
-    @property
-    def are_all_slots_taken(self) -> bool:
-        """Whether it runs as many as it may."""
-        return self._most is not None and self.count >= self._most
-
-    def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:  # noqa: A002 — the name in the SDK
-        """Count it while it runs."""
-        return _CountedActivity(next, self)
-
-
-class _CountedActivity(ActivityInboundInterceptor):
-    def __init__(self, next: ActivityInboundInterceptor, running: RunningActivities) -> None:  # noqa: A002
-        super().__init__(next)
-        self._running = running
-
-    async def execute_activity(self, input: ExecuteActivityInput) -> Any:  # noqa: A002
-        if activity.info().is_local:  # these have slots of their own
-            return await super().execute_activity(input)
-        self._running.count += 1
-        try:
-            result = await super().execute_activity(input)
-        except asyncio.CancelledError:
-            self._running.drained.cut += 1
-            raise
-        except Exception:
-            self._running.drained.failed += 1
-            raise
-        else:
-            self._running.drained.finished += 1
-            return result
-        finally:
-            self._running.count -= 1
-
-
 class _Refused(NamedTuple):
     """Temporal is there, and does not say who polls."""
 
@@ -192,7 +106,7 @@ class WorkerHealth:
         worker: The worker; it has started once it runs.
         client: Its client, which asks Temporal who polls.
         find_unanswered: Asks the stores.
-        running: Counts its activities; None if nobody does.
+        slots: Counts its activities; None if nobody does.
     """
 
     def __init__(
@@ -200,10 +114,10 @@ class WorkerHealth:
         worker: Worker,
         client: Client,
         find_unanswered: FindUnanswered,
-        running: RunningActivities | None = None,
+        slots: ActivitySlots | None = None,
     ) -> None:
         self._worker, self._client, self._find_unanswered = worker, client, find_unanswered
-        self._running = running or RunningActivities(None)
+        self._slots = slots or ActivitySlots(None)
         self._has_started = self._stops = False
         self._asked_at = float("-inf")
         self._asked = Probed({})
@@ -233,7 +147,9 @@ class WorkerHealth:
         if self._stops:
             return Probed({"worker": "drains: it takes no new work"})
         started = await self.probe_started()
-        return await self._ask() if started.is_well else started
+        if not started.is_well:
+            return started
+        return replace(await self._ask(), busy=self._slots.describe())
 
     async def _ask(self) -> Probed:
         async with self._asking:
@@ -262,7 +178,7 @@ class WorkerHealth:
                     if isinstance(found, _Refused):
                         return Probed({}, {"temporal": found.why})
                     polls = polls.with_pollers(found)
-                    taken = self._running.are_all_slots_taken
+                    taken = self._slots.are_all_taken
                     wrong = polls.find_wrong(datetime.now(UTC), slots_taken=taken)
                     if not wrong:
                         return Probed({})
@@ -348,9 +264,8 @@ class HealthServer:
             return _response("405 Method Not Allowed", {"method": "GET expected"})
         probed = await self._probes[path]()
         status = "200 OK" if probed.is_well else "503 Service Unavailable"
-        return _response(
-            status, {"ok": probed.is_well, "wrong": dict(probed.wrong), "unknown": dict(probed.unknown)}
-        )
+        told = {"wrong": probed.wrong, "unknown": probed.unknown, "busy": probed.busy}
+        return _response(status, {"ok": probed.is_well, **{name: dict(each) for name, each in told.items()}})
 
 
 def _response(status: str, body: Mapping[str, Any]) -> bytes:

@@ -255,6 +255,8 @@ class Settings(_Group):
             one the worker has no version.  By default what the Temporal Worker Controller says.
         worker_deployment: Temporal's Worker Deployment, of which builds are versions; by default the
             controller's, else as the task queue.  Not the deployment that ``name`` names.
+        max_concurrent_activities: So many activities a worker runs at once: model calls, tools and store
+            operations together.  Each costs memory and no thread.
         health_port: Where a worker answers probes, by HTTP without encryption; on all addresses of IPv4 and
             IPv6, or on ``health_host``.
         metrics_prometheus: Address at which metrics of Temporal's SDK and of the pack are given out for
@@ -329,6 +331,7 @@ class Settings(_Group):
     allow_plaintext: bool = False
     build_id: Annotated[str, AfterValidator(rules.build_id)] | None = None
     worker_deployment: Annotated[str, AfterValidator(rules.worker_deployment)] | None = None
+    max_concurrent_activities: int = Field(default=1000, ge=1, le=100_000)
     health_port: int | None = Field(default=None, ge=1, le=65_535)
     health_host: str | None = Field(default=None, min_length=1)
     metrics_prometheus: str | None = Field(default=None, min_length=1)

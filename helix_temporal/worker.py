@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from types import TracebackType
-from typing import Any, Final, NoReturn
+from typing import Any, NoReturn
 
 from temporalio.client import Client
 from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
@@ -20,9 +21,11 @@ from helix_temporal.agents import Agent
 from helix_temporal.agents.checks import check_type
 from helix_temporal.client._diagnosis import check_namespace_exists
 from helix_temporal.errors import InvalidConfigError, StoreUnavailableError
-from helix_temporal.health import DrainedActivities, HealthServer, RunningActivities, WorkerHealth
+from helix_temporal.health import HealthServer, WorkerHealth
+from helix_temporal.outages import StoreOutages
 from helix_temporal.plugin import HelixPlugin
 from helix_temporal.settings import Settings
+from helix_temporal.slots import ActivitySlots, DrainedActivities
 from helix_temporal.telemetry import Telemetry
 from helix_temporal.telemetry.runtime import metrics_runtime
 
@@ -72,10 +75,6 @@ def _with_addresses(telemetry: Telemetry, settings: Settings) -> Telemetry:
     return replace(telemetry, prometheus=settings.metrics_prometheus, otlp=settings.metrics_otlp)
 
 
-ACTIVITIES: Final = 1000
-"""All of the pack's wait for something else; each costs memory and no thread."""
-
-
 class HelixWorker:
     """A worker whose stores are checked before it serves and closed after it has drained.
 
@@ -91,10 +90,11 @@ class HelixWorker:
             longest of its model calls and tools may take, since a call that is cancelled is made, and paid
             for, again.  A worker without running activities stops at once.
         options: Further arguments for `temporalio.worker.Worker`.  Without a ``tuner``, an
-            ``activity_executor`` or a number of its own it takes 1,000 activities at once: model calls wait
-            for their provider, and must not keep store operations waiting.  Without a
-            ``deployment_config`` it has the version that the settings name, and workflows of the
-            application that say nothing of it go on with the current version, as without versions.
+            ``activity_executor`` or a number of its own it takes as many activities at once as the settings
+            say, 1,000 by default: model calls wait for their provider, and must not keep store operations
+            waiting.  Without a ``deployment_config`` it has the version that the settings name, and
+            workflows of the application that say nothing of it go on with the current version, as without
+            versions.
 
     Raises:
         InvalidConfigError: The client has no `HelixPlugin`, or another than ``plugin``.
@@ -114,19 +114,21 @@ class HelixWorker:
         longest = plugin.longest_step if drain is None else timedelta(seconds=drain)
         options.setdefault("graceful_shutdown_timeout", longest)
         if options.get("tuner") is None and options.get("activity_executor") is None:
-            options.setdefault("max_concurrent_activities", ACTIVITIES)
+            options.setdefault("max_concurrent_activities", plugin.settings.max_concurrent_activities)
         if (version := _worker_version(plugin.settings)) is not None:
             options.setdefault("deployment_config", version)
-        self._running = running = RunningActivities(options.get("max_concurrent_activities"))
-        options["interceptors"] = [*(options.get("interceptors") or ()), running]
+        self._slots = ActivitySlots(options.get("max_concurrent_activities"), options["task_queue"])
+        find_unanswered = plugin.backends.find_unanswered
+        self._outages = StoreOutages(partial(find_unanswered, every=True))
+        options["interceptors"] = [*(options.get("interceptors") or ()), self._slots, self._outages]
         self._worker = Worker(client, **options)
-        self._health = WorkerHealth(self._worker, client, plugin.backends.find_unanswered, running)
+        self._health = WorkerHealth(self._worker, client, find_unanswered, self._slots)
         self._probes = AsyncExitStack()
 
     @property
     def drained(self) -> DrainedActivities:
         """How the activities ended that still ran when the worker was told to stop."""
-        return self._running.drained
+        return self._slots.drained
 
     async def __aenter__(self) -> Worker:
         """Check the stores, then serve.
@@ -159,10 +161,12 @@ class HelixWorker:
     ) -> None:
         """Drain, then close the stores."""
         self._health.stop()
-        self._running.begin_drain()
+        self._slots.begin_drain()
         try:
             await self._worker.__aexit__(kind, exception, traceback)
         finally:
+            self._slots.stop()
+            await self._outages.stop()
             await self._probes.aclose()
             await self._plugin.backends.close()
 

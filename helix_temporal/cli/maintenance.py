@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from helix_temporal.cli._running import check_stores_shared, run_service
-from helix_temporal.health import DrainedActivities
 from helix_temporal.maintenance import MaintenancePlan, ensure_schedules, maintenance_queue
 from helix_temporal.settings import Settings
+from helix_temporal.slots import DrainedActivities
 from helix_temporal.worker import HelixWorker, connect, end_on_sigterm, startup_line, stop_on_signals
 
 

@@ -31,6 +31,8 @@ def worker(
 
     Without a NAME all agents of the module are served.  Modules are looked for in this directory and on
     PYTHONPATH.  Addresses of Temporal and the stores come from HELIX_… variables.
+    HELIX_MAX_CONCURRENT_ACTIVITIES says how many model calls, tools and store operations run at once: 1,000
+    by default.
     """
     end_on_sigterm()
     names = agents or [name.strip() for name in os.environ.get("HELIX_AGENTS", "").split(",") if name.strip()]

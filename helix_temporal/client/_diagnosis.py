@@ -4,8 +4,9 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Collection, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable
 from datetime import timedelta
+from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from temporalio.api.activity.v1 import ActivityExecutionInfo
@@ -64,12 +65,17 @@ _POLL_SECONDS: Final = 75.0
 """A worker asks for work at least once a minute; the server remembers it for five."""
 _TAKEN_SECONDS: Final = 5.0
 """A worker that waits for work takes it at once: who last asked before it was there, and has not, is gone."""
+_WARNED_SECONDS: Final = 60.0
+"""So long one warning of missing workers stands for all who wait for them."""
+_SHARED_SECONDS: Final = 1.0
+"""So long what was looked up of a queue stands for all who ask: hundreds may run out of time at once."""
 _EVENTS: Final = 50
 """Of the newest ones of a history, in which is when a failing call was made."""
 _AT_WORK: Final = PendingActivityState.PENDING_ACTIVITY_STATE_STARTED
 _CALLS: Final = TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY
+_TASKS: Final = TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW
 _VERSIONED: Final = WorkerVersioningMode.WORKER_VERSIONING_MODE_VERSIONED
-_SLOTS: Final = ", or are all its slots taken"
+_SLOTS: Final = ", or are all its activity slots taken (HELIX_MAX_CONCURRENT_ACTIVITIES)"
 _UNPIN: Final = (
     "start one, or let the run go on with another build (temporal workflow update-options "
     "--versioning-override-behavior auto_upgrade)"
@@ -77,6 +83,8 @@ _UNPIN: Final = (
 _NO_POLLER: Final = "no poller seen"
 _LAST_FAILURE: Final = "include_last_failure"
 """Newer servers leave it out of what they tell of an activity; older SDKs cannot ask for it."""
+_REPORT_STATS: Final = "report_stats"
+"""Older SDKs cannot ask for it."""
 
 
 class ActivityRun(NamedTuple):
@@ -105,6 +113,10 @@ class Diagnosis:
         self._client, self._task_queue = client, task_queue
         self._known_queues = frozenset({task_queue, *other_queues})
         self._deployment = deployment
+        self._warned: dict[str, float] = {}
+        """When callers of this client were last warned of missing workers, by what was said."""
+        self._looks: dict[tuple[object, ...], tuple[float, asyncio.Task[Any]]] = {}
+        """Newest look-ups, with when they began."""
 
     async def find_failing_calls(self, execution: Execution) -> tuple[FailingCall, ...]:
         """Calls of an execution, and of its sub-agents, that have failed so far and are tried again."""
@@ -115,6 +127,13 @@ class Diagnosis:
     async def explain_wait(self, workflow_id: str) -> str:
         """What holds an execution up, as one sentence; empty if nothing is known to."""
         return "; ".join(await look_up_or(workflow_id, self._find_reasons(workflow_id), []))
+
+    async def explain_queue(self) -> str:
+        """What holds up all who wait for workers of the client's task queue; empty if nothing is known to.
+
+        It is looked up once for all of them, so it is told where a server has too much to do to look at each.
+        """
+        return await look_up_or(self._task_queue, self._describe_crowd(), "")
 
     async def describe_missing_worker(self, execution: Execution, waited: float = 0.0) -> str:
         """That no worker polls the execution's task queue, as one sentence; empty if one does.
@@ -181,10 +200,21 @@ class Diagnosis:
             reason = "; ".join(filter(None, [missing, describe_calls(failing)]))
             # Passing time alone is no reason for another warning.
             attempts = [(each.activity, each.attempt) for each in failing]
-            seen = [missing.partition(" for ")[0], *attempts]
-            if reason and seen != reported:
+            kind = missing.partition(" for ")[0]
+            seen = [kind, *attempts]
+            if reason and seen != reported and (attempts or not self._has_warned(kind)):
                 _log.warning("waiting for %s: %s", subject, reason)
             reported = seen
+
+    def _has_warned(self, missing: str) -> bool:
+        """Whether somebody who waits has just been told the same of the workers; from now on it is so."""
+        now = time.monotonic()
+        last = self._warned.get(missing)
+        if last is not None and now - last < _WARNED_SECONDS:
+            return True
+        self._warned = {said: at for said, at in self._warned.items() if now - at < _WARNED_SECONDS}
+        self._warned[missing] = now
+        return False
 
     async def _find_reasons(self, workflow_id: str) -> list[str]:
         try:
@@ -202,10 +232,14 @@ class Diagnosis:
         )
         if missing:
             return [missing, *failing]
-        return failing or await self._describe_running_calls(described)
+        return failing or [
+            *(await self._describe_running_calls(described)),
+            *(await self._describe_busy_workers(described)),
+        ]
 
     async def _describe_execution(self, workflow_id: str) -> WorkflowExecutionDescription:
-        return await self._client.get_workflow_handle(workflow_id).describe(rpc_timeout=_RPC)
+        handle = self._client.get_workflow_handle(workflow_id)
+        return await self._share_look((workflow_id,), partial(handle.describe, rpc_timeout=_RPC))
 
     # -- calls
 
@@ -311,6 +345,50 @@ class Diagnosis:
                 said.append(f"{name} waits for a worker since {_format_ago(_to_millis(each.scheduled_time))}")
         return said
 
+    async def _describe_busy_workers(self, described: WorkflowExecutionDescription) -> list[str]:
+        """That workers poll, as `_describe_unpolled_queue` has found, and do not come to what waits."""
+        raw, said = described.raw_description, list[str]()
+        task, waited = raw.pending_workflow_task, _longest_wait(described)
+        if task.state == PendingWorkflowTaskState.PENDING_WORKFLOW_TASK_STATE_STARTED:
+            taken = time.time() - _to_millis(task.started_time) / 1000
+            if taken >= _TAKEN_SECONDS:
+                said.append(
+                    f"a worker took its workflow task {taken:.0f} s ago, and has not done it: it is "
+                    "overloaded, frozen or dead"
+                )
+        if waited >= _TAKEN_SECONDS:
+            backlog = await self._describe_backlog(described.task_queue)
+            said.append(
+                f"workers poll task queue {described.task_queue!r} and have not come to it for "
+                f"{waited:.0f} s: they have too much to do{backlog}; start more workers"
+            )
+        return said
+
+    async def _describe_crowd(self) -> str:
+        queue = self._task_queue
+        missing = await self._describe_missing_pollers(queue)
+        if missing or not (backlog := await self._describe_backlog(queue, _TAKEN_SECONDS)):
+            return missing
+        return f"workers poll task queue {queue!r} and have too much to do{backlog}; start more workers"
+
+    async def _describe_backlog(self, queue: str, least: float = 0.0) -> str:
+        """How much waits on a task queue, where the server tells it; nothing if little does.
+
+        Args:
+            queue: Which.
+            least: What has waited for less, in seconds, is left out.
+        """
+        told = []
+        for kind, what in ((_TASKS, "workflow tasks"), (_CALLS, "activities")):
+            described = await self._describe_queue(queue, self._client.namespace, kind, stats=True)
+            stats = getattr(described, "stats", None)
+            if stats is None or stats.approximate_backlog_count <= 1:
+                continue
+            oldest = stats.approximate_backlog_age.ToTimedelta().total_seconds()
+            if oldest >= least:
+                told.append(f"{stats.approximate_backlog_count} {what}, the oldest for {oldest:.0f} s")
+        return f" (there wait {' and '.join(told)})" if told else ""
+
     # -- standalone activities
 
     async def _describe_activity(self, run: ActivityRun) -> ActivityExecutionInfo:
@@ -369,7 +447,7 @@ class Diagnosis:
         waited = _seconds_untaken(info)
         if waited < _TAKEN_SECONDS:
             return ""
-        return await self._describe_missing_pollers(info.task_queue, min(waited, _POLL_SECONDS), _CALLS)
+        return await self._describe_untaken_call(info.task_queue, waited)
 
     # -- workers
 
@@ -413,9 +491,33 @@ class Diagnosis:
             scheduled = each.state == PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
             if scheduled and waited >= _TAKEN_SECONDS:
                 queue = each.activity_options.task_queue.name or described.task_queue
-                pinned = pinned_version(described)
-                return await self._describe_missing_pollers(queue, min(waited, _POLL_SECONDS), _CALLS, pinned)
+                return await self._describe_untaken_call(queue, waited, pinned_version(described))
         return ""
+
+    async def _describe_untaken_call(
+        self, queue: str, waited: float, pinned: WorkerDeploymentVersion | None = None
+    ) -> str:
+        """That no worker takes calls: none is there, or those that are have no free slot.
+
+        Args:
+            queue: Whose.
+            waited: For so many seconds one has waited.
+            pinned: Only workers of this version get it.
+        """
+        silent = min(waited, _POLL_SECONDS)
+        missing = await self._describe_missing_pollers(queue, silent, _CALLS, pinned)
+        if not missing:
+            return ""
+        for each in await self._list_pollers(queue, self._client.namespace):
+            # Whoever has asked for workflow tasks since the call waits lives, and did not take it.
+            asked = _seconds_since_poll(each) < silent - 1
+            if asked and (pinned is None or _is_of(pinned, each)):
+                return (
+                    f"workers of task queue {queue!r} live and take no calls for {silent:.0f} s: all their "
+                    "activity slots are taken, by model calls and tools; start more workers, or raise "
+                    "HELIX_MAX_CONCURRENT_ACTIVITIES"
+                )
+        return missing
 
     async def _describe_missing_pollers(
         self,
@@ -515,11 +617,37 @@ class Diagnosis:
             return []
 
     async def _describe_queue(
-        self, queue: str, namespace: str, kind: "TaskQueueType.ValueType"
+        self, queue: str, namespace: str, kind: "TaskQueueType.ValueType", *, stats: bool = False
+    ) -> DescribeTaskQueueResponse:
+        """What the server knows of a queue."""
+        return await self._share_look(
+            (queue, namespace, kind, stats), self._look_up_queue, queue, namespace, kind, stats
+        )
+
+    async def _share_look(
+        self, key: tuple[object, ...], look_up: Callable[..., Coroutine[Any, Any, T]], *given: object
+    ) -> T:
+        """What is looked up once for all who ask for the same at about the same time."""
+        now = time.monotonic()
+        found = self._looks.get(key)
+        if found is None or now - found[0] > _SHARED_SECONDS or _is_of_other_loop(found[1]):
+            self._looks = {
+                name: each for name, each in self._looks.items() if now - each[0] <= _SHARED_SECONDS
+            }
+            look = asyncio.create_task(look_up(*given))
+            look.add_done_callback(_take_error)
+            found = self._looks[key] = (now, look)
+        shared: T = await asyncio.shield(found[1])
+        return shared
+
+    async def _look_up_queue(
+        self, queue: str, namespace: str, kind: "TaskQueueType.ValueType", stats: bool
     ) -> DescribeTaskQueueResponse:
         request = DescribeTaskQueueRequest(
             namespace=namespace, task_queue=TaskQueue(name=queue), task_queue_type=kind
         )
+        if stats and _REPORT_STATS in request.DESCRIPTOR.fields_by_name:
+            setattr(request, _REPORT_STATS, True)
         try:
             return await self._client.workflow_service.describe_task_queue(request, timeout=_RPC)
         except RPCError as error:
@@ -528,10 +656,34 @@ class Diagnosis:
             return DescribeTaskQueueResponse()
 
 
+def _is_of_other_loop(task: asyncio.Task[Any]) -> bool:
+    return task.get_loop() is not asyncio.get_running_loop()
+
+
+def _take_error(task: asyncio.Task[Any]) -> None:
+    """Whoever waited for it has the error; nobody may wait any more."""
+    if not task.cancelled():
+        task.exception()
+
+
 def _seconds_untaken(info: ActivityExecutionInfo) -> float:
     """For how long an activity has waited for its first worker; 0 if it does not."""
     waits = info.run_state == PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED and info.attempt <= 1
     return time.time() - _to_millis(info.schedule_time) / 1000 if waits else 0.0
+
+
+def _longest_wait(described: WorkflowExecutionDescription) -> float:
+    """For how long an execution's workflow task, or an activity of it, has waited for a worker."""
+    raw = described.raw_description
+    scheduled = [
+        each.scheduled_time
+        for each in raw.pending_activities
+        if each.state == PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
+    ]
+    task = raw.pending_workflow_task
+    if task.state == PendingWorkflowTaskState.PENDING_WORKFLOW_TASK_STATE_SCHEDULED:
+        scheduled.append(task.original_scheduled_time)
+    return max((time.time() - _to_millis(each) / 1000 for each in scheduled), default=0.0)
 
 
 def _seconds_since_poll(poller: PollerInfo) -> float:

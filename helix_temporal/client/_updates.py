@@ -383,17 +383,22 @@ class Updates:
             look_up_or(workflow_id, self.query_status(session_id, lead + _GRACE), None)
         )
         wait = asyncio.create_task(self._diagnosis.explain_wait(workflow_id))
+        queue = asyncio.create_task(self._diagnosis.explain_queue())
+        looks: tuple[asyncio.Task[Any], ...] = status, wait, queue
         try:
-            done, _ = await asyncio.wait({status, wait}, timeout=lead + _GRACE)
+            done, _ = await asyncio.wait(looks, timeout=lead + _GRACE)
         finally:
-            status.cancel()
-            wait.cancel()
+            for each in looks:
+                each.cancel()
         seen = status.result() if status in done else None
         why = wait.result() if wait in done else ""
         told = [] if seen is None else [_describe_pending_calls(seen.pending), describe_calls(seen.failing)]
         reasons = [each for each in (*told, why) if each]
-        silent = "the session did not answer a query either"
-        return reasons or [silent if seen is None else "nothing is known to hold it up"]
+        if reasons or seen is not None:
+            return reasons or ["nothing is known to hold it up"]
+        crowd = queue.result() if queue in done else ""
+        unseen = "" if wait in done else "the Temporal server did not say in time what holds it up"
+        return [*filter(None, [crowd or unseen]), "the session did not answer a query either"]
 
     async def run_update(
         self,

@@ -5,6 +5,7 @@ from contextvars import ContextVar
 from typing import Any, Final
 
 from temporalio import converter, workflow
+from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
 from temporalio.worker import WorkflowInstance, WorkflowInstanceDetails, WorkflowRunner
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
@@ -183,7 +184,11 @@ class _Marked(WorkflowInstance):
         self._inner, self._markers = inner, TaskMarkers()
 
     def activate(self, act: Any) -> Any:
-        return self._markers.activate(self._inner, act)
+        try:
+            return self._markers.activate(self._inner, act)
+        except TaskNotDoneError as error:
+            # What is raised here, the SDK logs as an error of the worker; this one asks to be asked again.
+            return _fail_activation(error)
 
     def get_serialization_context(self, command_info: Any) -> converter.SerializationContext | None:
         return self._inner.get_serialization_context(command_info)
@@ -196,6 +201,14 @@ class _Marked(WorkflowInstance):
 
     def get_thread_id(self) -> int | None:
         return self._inner.get_thread_id()
+
+
+def _fail_activation(error: TaskNotDoneError) -> WorkflowActivationCompletion:
+    """What the SDK would make of the error, without a line in the log."""
+    completion = WorkflowActivationCompletion()
+    completion.failed.failure.message = str(error)
+    completion.failed.failure.application_failure_info.type = type(error).__name__
+    return completion
 
 
 class _ContextFree(_Marked):

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 from pydantic import SecretStr
 
-from helix_temporal import health
+from helix_temporal import health, outages, slots
 from helix_temporal.agents import Agent, ModelRequest, ModelResponse
 from helix_temporal.devstack import S3Endpoint
 from helix_temporal.devstack.programs import free_port
@@ -48,8 +48,8 @@ class Site:
     proxies: dict[str, FaultProxy]
     answering: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def probe(self, path: str) -> tuple[int, dict[str, str]]:
-        """Status and what is wrong; 0 if nobody listens."""
+    async def probe(self, path: str, part: str = "wrong") -> tuple[int, dict[str, str]]:
+        """Status and what is wrong, or another part of the answer; 0 if nobody listens."""
         try:
             reader, writer = await asyncio.open_connection("127.0.0.1", self.settings.health_port)
         except OSError:
@@ -57,7 +57,7 @@ class Site:
         writer.write(f"GET {path} HTTP/1.1\r\nhost: x\r\n\r\n".encode())
         head, _, body = (await asyncio.wait_for(reader.read(), 10)).partition(b"\r\n\r\n")
         writer.close()
-        return int(head.split()[1]), json.loads(body).get("wrong", {})
+        return int(head.split()[1]), json.loads(body).get(part, {})
 
     async def wait_for(self, path: str, status: int, *wrong: str, says: str = "") -> dict[str, str]:
         """What a probe says once it has this status, names just these things, and says this of them."""
@@ -244,6 +244,62 @@ async def test_a_worker_whose_slots_are_all_taken_is_ready(
         site.answering.set()
         await asked
         await site.wait_for("/readyz", 503, "temporal", says="last polled")
+
+
+async def test_a_worker_whose_slots_are_all_taken_says_so(
+    site: Site, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """To probes and once in its log: reads, stops and first messages wait, and nothing told why."""
+    monkeypatch.setattr(slots, "TOLD_AFTER", 0.5)
+    site.settings = site.settings.model_copy(update={"max_concurrent_activities": 1})
+    async with site.worker() as served:
+        await site.wait_for("/readyz", 200)
+        assert await site.probe("/readyz", "busy") == (200, {})
+        session_id = f"{site.settings.task_queue}-slow"
+        asked = asyncio.create_task(served.sessions.ask(session_id, "hello", agent="slow"))
+        async with asyncio.timeout(WITHIN):
+            while "slot is free" not in caplog.text:
+                _, busy = await site.probe("/readyz", "busy")
+                if "all 1 activity slots" in caplog.text and not site.answering.is_set():
+                    assert "1 helix.sessions.run_step" in busy["activities"]
+                    assert "HELIX_MAX_CONCURRENT_ACTIVITIES" in busy["activities"]
+                    site.answering.set()
+                await asyncio.sleep(0.2)
+        await asked
+    assert len([each for each in caplog.records if each.name == slots.__name__]) == 2
+
+
+@pytest.mark.parametrize("name", ["redis", "s3"])
+async def test_a_store_that_is_away_is_logged_once_and_that_it_is_back(
+    site: Site, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each attempt of each activity was a traceback, and no line said what had happened."""
+    site.answering.set()
+
+    def told() -> list[str]:
+        return [each.getMessage() for each in caplog.records if each.name == outages.__name__]
+
+    async def until_told(lines: int) -> None:
+        async with asyncio.timeout(2 * WITHIN):
+            while True:
+                if len(told()) >= lines:
+                    return
+                await asyncio.sleep(0.1)
+
+    async with site.worker() as served:
+        await site.wait_for("/readyz", 200)
+        site.proxies[name].refuse()
+        ids = [f"{site.settings.task_queue}-{number}" for number in range(3)]
+        asked = [asyncio.create_task(served.sessions.ask(each, "hello", agent="slow")) for each in ids]
+        await until_told(1)
+        await asyncio.sleep(3.0)
+        site.proxies[name].refuse(False)
+        await asyncio.gather(*asked)
+        await until_told(2)
+    away, back = told()
+    assert away.startswith("store away: ")
+    assert site.proxies[name].address in away
+    assert back.startswith("store back: ")
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1"])

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from temporalio.client import Client, WorkflowExecutionStatus
@@ -18,6 +19,7 @@ from temporalio.client import Client, WorkflowExecutionStatus
 from helix_temporal.client import SessionClient
 from helix_temporal.devstack.programs import free_port
 from helix_temporal.settings import Settings
+from helix_temporal.testing.proxy import FaultProxy
 from helix_temporal.worker import connect, startup_line
 from tests.docs._pages import ROOT
 from tests.workflows._releases import build_of, make_current, until
@@ -211,6 +213,34 @@ async def test_the_collector_leaves_out_what_a_worker_has_loaded(
         sessions = SessionClient(client, task_queue=variables["HELIX_TASK_QUEUE"])
         answer = await sessions.ask(f"{variables['HELIX_TASK_QUEUE']}-frozen", "How many?", agent="frozen")
         assert int(answer.text or 0) > 50_000
+
+
+async def test_a_store_that_is_away_is_a_few_lines_of_the_log(
+    variables: dict[str, str], shop: Path, redis_url: str
+) -> None:
+    """Each attempt of an activity was a traceback of thirty lines, and none said what had happened."""
+    redis, queue = urlsplit(redis_url), variables["HELIX_TASK_QUEUE"]
+    async with FaultProxy.start(f"{redis.hostname}:{redis.port}") as proxy:
+        url = redis._replace(netloc=proxy.address).geturl()
+        named = {**variables, "HELIX_REDIS_URL": url, "HELIX_REDIS_PREFIX": f"{queue}:"}
+        process = start(shop, named, "worker", "shop")
+        try:
+            await asyncio.to_thread(wait_until_healthy, named)
+            client, _ = await connect(Settings.from_env(variables))
+            sessions = SessionClient(client, task_queue=queue)
+            proxy.refuse()
+            asking = asyncio.create_task(sessions.ask(f"{queue}-clerk", "Who?", agent="clerk", timeout=60))
+            await asyncio.sleep(6)
+            proxy.refuse(False)
+            assert (await asking).text == "I am the clerk."
+            await asyncio.sleep(5)
+        finally:
+            process.send_signal(signal.SIGTERM)
+            output, _ = await asyncio.to_thread(process.communicate, timeout=30)
+    assert output.count("store away: threads in redis, state in redis: StoreUnavailableError: Redis at") == 1
+    assert output.count("store back: ") == 1
+    assert "helix.sessions.open failed, attempt 1, of " in output
+    assert "Traceback" not in output, output
 
 
 def test_a_name_picks_one_and_helix_agents_is_the_default(variables: dict[str, str], shop: Path) -> None:

@@ -1,13 +1,19 @@
 """Words for what the server tells of a session that does not answer."""
 
+import asyncio
 import time
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from temporalio.api.enums.v1 import TimeoutType
 from temporalio.api.history.v1 import HistoryEvent, WorkflowTaskTimedOutEventAttributes
 from temporalio.api.taskqueue.v1 import PollerInfo
+from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest, DescribeTaskQueueResponse
 
-from helix_temporal.client._diagnosis import _are_there, describe_task_timeout
+from helix_temporal.client import _diagnosis
+from helix_temporal.client._diagnosis import Diagnosis, _are_there, describe_task_timeout
 
 
 @pytest.mark.parametrize(
@@ -30,3 +36,72 @@ def test_workers_that_have_gone_are_not_said_to_poll_elsewhere(ago: int, there: 
     poller.last_access_time.FromSeconds(int(time.time()) - ago)
     assert _are_there([poller]) is there
     assert not _are_there([])
+
+
+class Crowd:
+    """A task queue at which a worker polls, and much waits."""
+
+    def __init__(self, age: float) -> None:
+        self.workflow_service, self.namespace = self, "default"
+        self.age, self.asked = age, 0
+
+    async def describe_task_queue(
+        self, request: DescribeTaskQueueRequest, timeout: timedelta
+    ) -> DescribeTaskQueueResponse:
+        """As the server; it takes its time."""
+        assert timeout
+        self.asked += 1
+        await asyncio.sleep(0.01)
+        found = DescribeTaskQueueResponse()
+        poller = found.pollers.add()
+        poller.last_access_time.GetCurrentTime()
+        if request.report_stats:
+            found.stats.approximate_backlog_count = 140
+            found.stats.approximate_backlog_age.FromTimedelta(timedelta(seconds=self.age))
+        return found
+
+
+def diagnosis_of(client: object) -> Diagnosis:
+    return Diagnosis(cast("Any", client), "queue", (), "helix")
+
+
+async def test_a_crowded_queue_is_looked_up_once_for_all_who_wait() -> None:
+    """Their questions came on top of what the server had no time for, and none was answered in time."""
+    crowd = Crowd(age=14)
+    diagnosis = diagnosis_of(crowd)
+    found = {*(await asyncio.gather(*(diagnosis.explain_queue() for _ in range(200))))}
+    (said,) = found
+    assert said.startswith(
+        "workers poll task queue 'queue' and have too much to do (there wait 140 workflow tasks"
+    )
+    assert said.endswith("start more workers")
+    assert crowd.asked == 3
+
+
+async def test_what_has_waited_for_a_moment_is_no_crowd() -> None:
+    """Of 140 tasks the last one waits, too."""
+    assert await diagnosis_of(Crowd(age=1)).explain_queue() == ""
+
+
+async def test_a_missing_worker_is_logged_once_for_all_who_wait(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each of 200 callers logged it."""
+
+    async def missing(_self: Diagnosis, _execution: str) -> str:
+        return "no worker has polled task queue 'queue' in namespace 'default' for 9 s"
+
+    async def nothing(_self: Diagnosis, _execution: str) -> tuple[()]:
+        return ()
+
+    monkeypatch.setattr(_diagnosis, "_FIRST_LOOK", 0.01)
+    monkeypatch.setattr(Diagnosis, "describe_missing_worker", missing)
+    monkeypatch.setattr(Diagnosis, "find_failing_calls", nothing)
+    diagnosis = diagnosis_of(SimpleNamespace())
+
+    async def wait_for_it(number: int) -> None:
+        async with diagnosis.log_while_waiting(f"w{number}", f"session {number}"):
+            await asyncio.sleep(0.1)
+
+    await asyncio.gather(*(wait_for_it(number) for number in range(20)))
+    assert len([each for each in caplog.records if "no worker has polled" in each.getMessage()]) == 1

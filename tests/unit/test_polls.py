@@ -12,7 +12,8 @@ from temporalio.api.taskqueue.v1 import PollerInfo
 from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest, DescribeTaskQueueResponse
 from temporalio.service import RPCError, RPCStatusCode
 
-from helix_temporal.health import POLLED_WITHIN, Polls, Probed, RunningActivities, WorkerHealth
+from helix_temporal.health import POLLED_WITHIN, Polls, Probed, WorkerHealth
+from helix_temporal.slots import ActivitySlots
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 LONG_AGO = NOW - timedelta(seconds=POLLED_WITHIN + 50)
@@ -76,7 +77,7 @@ class Temporal:
         return DescribeTaskQueueResponse(pollers=answer)
 
 
-async def probe(temporal: Temporal, running: RunningActivities | None = None) -> Probed:
+async def probe(temporal: Temporal, slots: ActivitySlots | None = None) -> Probed:
     """Of a worker that has started, and whose stores answer."""
 
     async def find_unanswered(_within: float) -> dict[str, str]:
@@ -84,7 +85,7 @@ async def probe(temporal: Temporal, running: RunningActivities | None = None) ->
 
     worker = SimpleNamespace(task_queue="queue", config=lambda: {"identity": "me"})
     client = SimpleNamespace(namespace="default", identity="", workflow_service=temporal)
-    health = WorkerHealth(cast("Any", worker), cast("Any", client), find_unanswered, running)
+    health = WorkerHealth(cast("Any", worker), cast("Any", client), find_unanswered, slots)
     health.start()
     return await health.probe_ready()
 
@@ -135,9 +136,12 @@ async def test_a_worker_that_polls_for_neither_is_not_ready() -> None:
 
 async def test_slots_that_are_taken_excuse_a_worker_from_polling() -> None:
     """All of them; with one that is free it would poll."""
-    running = RunningActivities(2)
+    slots = ActivitySlots(2)
     temporal = Temporal(activity=[poller(LONG_AGO)], workflow=[])
-    running.count = 1
-    assert not (await probe(temporal, running)).is_well
-    running.count = 2
-    assert (await probe(temporal, running)).is_well
+    slots.take("tool")
+    assert not (await probe(temporal, slots)).is_well
+    slots.take("tool")
+    found = await probe(temporal, slots)
+    assert found.is_well
+    assert "HELIX_MAX_CONCURRENT_ACTIVITIES" in found.busy["activities"]
+    slots.stop()

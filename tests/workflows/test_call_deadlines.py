@@ -164,8 +164,36 @@ async def test_a_session_that_answers_no_query_either_is_told_where_nothing_else
     async def why(*_: object) -> str:
         return known
 
+    async def nothing(*_: object) -> str:
+        return ""
+
     monkeypatch.setattr(_diagnosis.Diagnosis, "explain_wait", why)
+    monkeypatch.setattr(_diagnosis.Diagnosis, "explain_queue", nothing)
     nobody = SessionClient(stand.served.client, task_queue=f"{sid}-nobody")
     with pytest.raises(TimeoutError) as caught:
         await nobody.ask(sid, "hi", agent="main", timeout=1)
     assert str(caught.value) == f"session {sid!r}: no result of 'ask' within 1 s{told}"
+
+
+async def test_who_cannot_be_looked_at_one_by_one_is_told_of_the_queue(
+    stand: Stand, sid: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 300 asks at once 290 were told that the session answered no query: the server had no time."""
+
+    async def late(*_: object) -> str:
+        await asyncio.sleep(60)
+        return ""
+
+    async def crowd(*_: object) -> str:
+        return "workers have too much to do"
+
+    monkeypatch.setattr(_diagnosis.Diagnosis, "explain_wait", late)
+    nobody = SessionClient(stand.served.client, task_queue=f"{sid}-nobody")
+    with pytest.raises(TimeoutError, match=r"; no worker polls task queue '.*-nobody' in namespace"):
+        await nobody.ask(sid, "hi", agent="main", timeout=1)
+    monkeypatch.setattr(_diagnosis.Diagnosis, "explain_queue", crowd)
+    with pytest.raises(TimeoutError, match=r"within 1 s; workers have too much to do; the session"):
+        await nobody.ask(sid, "hi", agent="main", timeout=1)
+    monkeypatch.setattr(_diagnosis.Diagnosis, "explain_queue", late)
+    with pytest.raises(TimeoutError, match=r"within 1 s; the Temporal server did not say in time"):
+        await nobody.ask(sid, "hi", agent="main", timeout=1)

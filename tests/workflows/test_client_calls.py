@@ -192,6 +192,31 @@ async def test_workers_whose_slots_are_all_taken_are_not_said_to_be_missing(
         assert (await forking).position == 2
 
 
+async def test_a_first_message_that_waits_for_a_slot_is_told_so(
+    address: str, redis_url: str, s3: S3Endpoint, own: str
+) -> None:
+    """Not that a worker might have gone: one that has taken a workflow task since it waits lives."""
+    made, settings = Transforms(), settings_at(address, redis_url, s3)
+    settings = settings.model_copy(update={"max_concurrent_activities": 1})
+    plugin = {"transforms": {"waits": made.waits}}
+    async with session_worker(settings, Desk().agents(), plugin=plugin, drain=1.0) as served:
+        await served.sessions.ask(own, "hello", agent="main")
+        forking = asyncio.create_task(served.sessions.session(own).fork(f"{own}-a", transform="waits"))
+        await made.gate.reached.wait()
+
+        async def ask_after(seconds: float) -> None:
+            await asyncio.sleep(seconds)
+            await served.sessions.ask(f"{own}-{seconds}", "hello", agent="main", timeout=9)
+
+        asking = [asyncio.create_task(ask_after(each)) for each in (0, 6)]
+        with pytest.raises(
+            TimeoutError, match=r"all their activity slots .* HELIX_MAX_CONCURRENT_ACTIVITIES"
+        ):
+            await asking[0]
+        made.gate.opened.set()
+        await asyncio.gather(forking, asking[1])
+
+
 @pytest.mark.slow
 async def test_a_call_whose_worker_is_killed_is_done_by_another(
     address: str, redis_url: str, s3: S3Endpoint, own: str
