@@ -92,7 +92,10 @@ class NotServedError(InvalidConfigError):
 
 
 class AgentNotServedError(NotServedError):
-    """A worker lacks an agent that it was asked for, or that is the tool of another."""
+    """A worker lacks an agent that it was asked for, or that is the tool of another.
+
+    ``facts`` has ``known``, the agents of the worker that was asked for one.
+    """
 
 
 class ForeignDeploymentError(InvalidConfigError):

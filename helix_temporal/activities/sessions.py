@@ -42,7 +42,13 @@ from helix_temporal.activities.suspended_turns import (
     usage_before_turn,
 )
 from helix_temporal.agents import Agent, AgentRegistry, InstructionsContext
-from helix_temporal.errors import HelixError, InvalidRequestError, ThreadExistsError, ThreadNotFoundError
+from helix_temporal.errors import (
+    AgentNotServedError,
+    HelixError,
+    InvalidRequestError,
+    ThreadExistsError,
+    ThreadNotFoundError,
+)
 from helix_temporal.models.agents import AgentFacts
 from helix_temporal.models.base import canonical_json, only_set, only_truthy
 from helix_temporal.models.checkpoints import RunStatus
@@ -178,7 +184,7 @@ class SessionActivities:
     @limited_as("heartbeat")
     async def open(self, request: OpenSessionInput) -> OpenSessionResult:
         """Create, continue, fork, rewind or re-open: take the epoch, make the thread hot, load its state."""
-        agent = self._agents.get_agent(request.agent)
+        agent = self._find_agent(request)
         restrict_sub_agent_id(request)  # refused before anything is made
         epoch = scheduled_epoch()
         async with heartbeat_with_progress(self._beat_every) as progress:
@@ -221,6 +227,14 @@ class SessionActivities:
             **_state_fields(state),
             **_differing_fields(asked, request.thread_id, record),
         )
+
+    def _find_agent(self, request: OpenSessionInput) -> Agent:
+        try:
+            return self._agents.get_agent(request.agent)
+        except AgentNotServedError as unserved:
+            if request.waits_for_agent:
+                unserved.facts["attempts"] = 1
+            raise
 
     def _count_open(self, request: OpenSessionInput, header: HotHeader, left: str | None) -> None:
         """Count what an open did; `SessionSync` counts the turns that it ended, where there is one."""

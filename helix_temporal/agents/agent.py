@@ -225,6 +225,7 @@ class AgentRegistry:
                 f"agent {name!r} is not known to the worker that was asked; it knows: {names}. "
                 "Start workers that serve the agent, or correct its name",
                 retry_for_ms=self._retry_for_ms,
+                known=names,
             )
         return agent
 

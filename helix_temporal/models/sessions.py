@@ -424,6 +424,25 @@ class Carried(WireModel):
     asked: tuple[str, ...] = ()
 
 
+class Unopened(WireModel):
+    """What an execution takes along that moves to another worker version before its session is open.
+
+    Attributes:
+        since: When a worker first lacked the agent.
+        versions: Worker versions that lack it, in the order in which they were asked.
+        asked: As in `Carried`.
+        interrupted: A parent asked to end after the present step.
+        early_answers: That came before the turn that waits for them was known.
+    """
+
+    since: Millis
+    versions: tuple[str, ...] = ()
+    asked: tuple[str, ...] = ()
+    close: bool = False
+    interrupted: bool = False
+    early_answers: tuple[TakenAnswer, ...] = ()
+
+
 class SessionInput(WireModel):
     """Starts, or restarts, a session.
 
@@ -438,6 +457,7 @@ class SessionInput(WireModel):
         woken: Its turn was suspended, and may go on.
         options: Those that are named; the others are as the session remembers them.
         properties: Of the session: set when it is opened; the session store has them.
+        unopened: The run before moved to another worker version before the session was open.
     """
 
     session_id: Id
@@ -454,6 +474,7 @@ class SessionInput(WireModel):
     parent: ParentLink | None = None
     woken: Wake | None = None
     properties: SessionProperties | None = None
+    unopened: Unopened | None = None
 
     @property
     def thread(self) -> str:

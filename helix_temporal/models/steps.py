@@ -48,6 +48,7 @@ class OpenSessionInput(WireModel):
         properties: Of the session, to be set; naming ``expires_at`` renews one that has expired.
         again: The workflow was reset to before it opened the thread, and knows nothing of what it did.
         names_thread: Somebody named the thread; else a session that has another one goes on with that.
+        waits_for_agent: A worker that lacks the agent fails the open at once: the workflow tries again.
     """
 
     session_id: Id
@@ -69,6 +70,7 @@ class OpenSessionInput(WireModel):
     properties: SessionProperties | None = None
     again: bool = False
     names_thread: bool = False
+    waits_for_agent: bool = False
 
 
 class OpenSessionResult(WireModel):

@@ -2,7 +2,8 @@
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import timedelta
 from typing import Any, Final, Protocol, TypeVar, Unpack
@@ -83,6 +84,21 @@ class RollOuts:
         """The calls that wait for a worker that has their activity."""
         return tuple(self._missing.values())
 
+    @contextmanager
+    def remember(self) -> Iterator[Callable[[FailingCall], None]]:
+        """Around the wait for one activity: what the status tells of it, until the block ends."""
+        number = self._made
+        self._made += 1
+
+        def note_missing(call: FailingCall) -> None:
+            self._missing[number] = call
+
+        try:
+            yield note_missing
+        finally:
+            elsewhere.set(False)
+            self._missing.pop(number, None)
+
     async def run_until_served(self, call: Callable[[], Awaitable[R]], what: str, seconds: float) -> R:
         """The result of an activity, once a worker has it.
 
@@ -95,9 +111,8 @@ class RollOuts:
         Raises:
             NotServedError: None had it in that time.
         """
-        since, pause, rounds, number = 0, _FIRST_PAUSE, 0, self._made
-        self._made += 1
-        try:
+        since, pause, rounds = 0, _FIRST_PAUSE, 0
+        with self.remember() as note_missing:
             while True:
                 try:
                     return await call()
@@ -108,19 +123,18 @@ class RollOuts:
                     since = since or now_ms()
                     if now_ms() - since >= 1000 * seconds:
                         raise _not_served(what, error, seconds) from error
-                    self._missing[number] = FailingCall(
-                        activity=error.activity_type,
-                        attempt=rounds + 1,
-                        error=f"{NotServedError.__name__}: {_not_served(what, error, seconds)}",
-                        worker=error.identity,
-                        since=since,
+                    note_missing(
+                        FailingCall(
+                            activity=error.activity_type,
+                            attempt=rounds + 1,
+                            error=f"{NotServedError.__name__}: {_not_served(what, error, seconds)}",
+                            worker=error.identity,
+                            since=since,
+                        )
                     )
                 await workflow.sleep(timedelta(seconds=pause))
                 pause = min(2 * pause, _LONGEST_PAUSE)
                 elsewhere.set(True)
-        finally:
-            elsewhere.set(False)
-            self._missing.pop(number, None)
 
 
 def is_not_registered(error: ActivityError) -> bool:

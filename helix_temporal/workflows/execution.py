@@ -111,11 +111,17 @@ class Execution:
         """The state at the start of an execution."""
         carried = input.carried
         inbox = Inbox(carried.inbox, carried.answered, carried.asked) if carried else Inbox(input.messages)
+        unopened = input.unopened
+        if unopened is not None:
+            inbox = Inbox(input.messages, asked=unopened.asked)
         receipts, unsaved = (carried.answered_calls, carried.unsaved_answers) if carried else ((), ())
         pending_calls = PendingCalls(now_ms, receipts, unsaved)
-        for each in carried.early_answers if carried else ():
+        before = carried or unopened
+        for each in before.early_answers if before else ():
             pending_calls.receive_answer(each)
         execution = Execution(inbox, now, pending_calls, seed, input.options)
+        if unopened is not None:
+            execution.close, execution.interrupted = unopened.close, unopened.interrupted
         if carried is not None:
             execution.close, inbox.last_result, execution.used = (
                 carried.close,

@@ -26,6 +26,7 @@ from helix_temporal.models.base import only_set, only_truthy
 from helix_temporal.models.ids import SESSION_WORKFLOW
 from helix_temporal.models.limits import MAX_CARRIED, MAX_TURN
 from helix_temporal.models.sessions import (
+    Answered,
     AskResult,
     AskStatus,
     Carried,
@@ -34,6 +35,7 @@ from helix_temporal.models.sessions import (
     SessionResult,
     Status,
     SuspendedTurn,
+    UserMessage,
 )
 from helix_temporal.models.steps import OpenSessionInput, OpenSessionResult, ReopenHeads, RunStepResult
 from helix_temporal.models.stored_messages import Head
@@ -41,6 +43,7 @@ from helix_temporal.models.waiting import INTERRUPTED, WENT_ON
 from helix_temporal.session.inbox import AskAgain, Entry
 from helix_temporal.session.next_work import Work
 from helix_temporal.session.values import StoredValues, Values
+from helix_temporal.workflows.agent_wait import AgentWait
 from helix_temporal.workflows.call_answers import Submissions
 from helix_temporal.workflows.calls import (
     OPEN_POLICY,
@@ -54,7 +57,7 @@ from helix_temporal.workflows.ending import Ending, Finaliser, try_to_archive, w
 from helix_temporal.workflows.execution import NOTES, Execution, without_turn
 from helix_temporal.workflows.handlers import Handlers
 from helix_temporal.workflows.hooks import Events, HookRunner, SessionHooks, ask_result
-from helix_temporal.workflows.opening import CurrentThread, open_session_thread, reopen_thread, thread_field
+from helix_temporal.workflows.opening import CurrentThread, reopen_thread, thread_field
 from helix_temporal.workflows.rewinds import carry_out_rewind
 from helix_temporal.workflows.runners import keep_tasks_apart
 from helix_temporal.workflows.stops import Stops
@@ -383,7 +386,11 @@ class AgentSession:
         self._cancels = 0
         self._was_told = False
         # The server may know the target version late, or somebody may hold the session on this version.
-        self._moved_in_vain = carried is not None and self._leaves_version
+        has_moved = carried is not None or input.unopened is not None
+        self._moved_in_vain = has_moved and self._note_target_version()
+        self._agent_wait = AgentWait(
+            input, self._calls.roll_outs, self._note_target_version, moved_in_vain=self._moved_in_vain
+        )
         stops = Stops(input, self._execution, self._calls)
         stops.register()
         Handlers(input, self._execution, self._calls, stops.supersede_below).register()
@@ -483,10 +490,12 @@ class AgentSession:
         properties, seed = only_truthy(properties=self._input.properties), workflow.random_seed()
         try:
             # A later open must not set them again.
-            opened = await open_session_thread(self._calls, request.model_copy(update=properties))
+            opened = await self._agent_wait.open_session(self._calls, request.model_copy(update=properties))
         except OpenedDespiteCancel as cancelled:
             self._apply_open_result(request, cancelled.opened, seed)
             raise
+        if opened is None:
+            raise _ContinueAsNew
         self._apply_open_result(request, opened, seed)
         await self._events.tell_started(created=opened.created)
 
@@ -529,7 +538,7 @@ class AgentSession:
             while True:
                 self._raise_pending_cancel()
                 await self._wait_for_work()
-                if self._is_outdated:
+                if self._should_move():
                     await self._move_to_target_version()
                 work = self._execution.next_work
                 if work is Work.REWIND:
@@ -557,7 +566,7 @@ class AgentSession:
         flush_at = ask_until = None
         if execution.next_work is Work.WAIT:
             execution.seed = workflow.random_seed()  # what was applied again after a reset is handled
-        while execution.next_work is Work.WAIT and not self._can_move:
+        while execution.next_work is Work.WAIT and not self._can_move():
             behind = not execution.opened_thread.handle.archived and (
                 policy.flush_each_step or execution.inbox.waits_for_archive
             )
@@ -591,7 +600,7 @@ class AgentSession:
     def _is_due(self, asked: bool) -> bool:
         """There is work, or the first asker has come, or the last one gone."""
         busy = self._execution.next_work is not Work.WAIT
-        return busy or self._can_move or self._execution.holds_askers != asked
+        return busy or self._can_move() or self._execution.holds_askers != asked
 
     # -- turns
 
@@ -623,9 +632,8 @@ class AgentSession:
         """What waits can be carried along; until then turns take messages out, and steps all answers."""
         return self._execution.inbox.size + self._execution.pending_calls.inline_size <= MAX_CARRIED
 
-    @property
-    def _leaves_version(self) -> bool:
-        """Whether the run was told that another version is to serve it.
+    def _note_target_version(self) -> bool:
+        """Note whether the run is told that another version is to serve it; true if it ever was.
 
         Once it was, it stays so: a move that has begun must not end on this version because the next task
         says otherwise.  Where the target has been set back, the next run is on this version all the same.
@@ -633,15 +641,14 @@ class AgentSession:
         self._was_told = self._was_told or has_target_changed()
         return self._was_told
 
-    @property
-    def _is_outdated(self) -> bool:
-        """The run is between two turns, and pinned to a worker version that it should leave.
+    def _should_move(self) -> bool:
+        """Whether the run is between two turns, and pinned to a worker version that it should leave.
 
         A session for one task does not move: it ends by itself, and a sub-agent stays with its caller.
         """
         execution = self._execution
         return (
-            self._leaves_version
+            self._note_target_version()
             and execution.options.persistent
             and (execution.run_turns > 0 or not self._moved_in_vain)
             and execution.next_work in {Work.WAIT, Work.SERVE}
@@ -649,9 +656,8 @@ class AgentSession:
             and self._fits_in_input
         )
 
-    @property
     def _can_move(self) -> bool:
-        return self._is_outdated and workflow.all_handlers_finished()
+        return self._should_move() and workflow.all_handlers_finished()
 
     async def _move_to_target_version(self) -> None:
         """Continue as new there, before the messages that wait have their turn; who asks, asks again there.
@@ -666,53 +672,77 @@ class AgentSession:
         raise _ContinueAsNew
 
     async def _continue_as_new(self) -> NoReturn:
-        """Continue as new: everybody who waits asks again there; the thread stays hot and open."""
-        self._execution.finalised = self._execution.closing = True
-        (inbox, answered, asked), last = self._execution.inbox.carry_over(), self._execution.inbox.last_result
-        self._execution.inbox.answer_all(AskAgain())
-        self._execution.rewinds.refuse_all()
+        """Continue as new: everybody who waits asks again there; a thread that is open stays hot and open."""
+        execution = self._execution
+        execution.finalised = execution.closing = True
+        (inbox, answered, asked), last = execution.inbox.carry_over(), execution.inbox.last_result
+        execution.inbox.answer_all(AskAgain())
+        execution.rewinds.refuse_all()
         await self._drain_handlers()
-        carried = Carried(
-            **self._execution.opened_thread.carry_over(),
-            policy=self._calls.policy,
-            inbox=inbox,
-            answered=answered,
-            turns=self._execution.turns,
-            usage=self._execution.usage,
-            close=self._execution.close,
-            values=self._values.build_storable(),
-            saved_values=self._values.stored.saved,
-            stale_values=self._values.stored.stale,
-            notes=self._execution.notes,
-            **self._execution.pending_calls.carry_over(),
-            **only_set(expires_at=self._execution.expires_at),
-            **only_truthy(stopping=self._execution.stopping, lost=self._execution.lost, asked=asked),
-            **(
-                {}
-                if self._execution.options.persistent
-                else {"last_result": last, "used": self._execution.used}
-            ),
-        )
-        if self._execution.cancelled:
+        if execution.cancelled:
             # The cancel came while we drained: end here, as cancelled, rather than in the next run.
-            self._execution.finalised, self._execution.exit, self._execution.status = (
+            execution.finalised, execution.exit, execution.status = (
                 False,
                 ExitReason.CANCELLED,
                 Status.INTERRUPTED,
             )
             raise asyncio.CancelledError
+        if execution.thread is None:
+            continue_on_target_version(self._build_unopened_input(inbox, asked))
+        carried = self._build_carried(inbox, answered, asked, last)
         further = {
             "carried": carried,
             "messages": (),
-            "options": self._execution.options,
-            "metadata": self._execution.opened_thread.request.metadata,
-            **thread_field(self._execution.opened_thread.request),
+            "options": execution.options,
+            "metadata": execution.opened_thread.request.metadata,
+            **thread_field(execution.opened_thread.request),
         }
         following = self._input.model_copy(update=further)
-        if self._execution.options.persistent and self._leaves_version:
+        if execution.options.persistent and self._note_target_version():
             # Otherwise the server takes it that the session wants to stay, and does not tell it again.
             continue_on_target_version(following)
         workflow.continue_as_new(following)
+
+    def _build_carried(
+        self,
+        inbox: tuple[UserMessage, ...],
+        answered: tuple[Answered, ...],
+        asked: tuple[str, ...],
+        last: AskResult | None,
+    ) -> Carried:
+        execution = self._execution
+        return Carried(
+            **execution.opened_thread.carry_over(),
+            policy=self._calls.policy,
+            inbox=inbox,
+            answered=answered,
+            turns=execution.turns,
+            usage=execution.usage,
+            close=execution.close,
+            values=self._values.build_storable(),
+            saved_values=self._values.stored.saved,
+            stale_values=self._values.stored.stale,
+            notes=execution.notes,
+            **execution.pending_calls.carry_over(),
+            **only_set(expires_at=execution.expires_at),
+            **only_truthy(stopping=execution.stopping, lost=execution.lost, asked=asked),
+            **({} if execution.options.persistent else {"last_result": last, "used": execution.used}),
+        )
+
+    def _build_unopened_input(self, inbox: tuple[UserMessage, ...], asked: tuple[str, ...]) -> SessionInput:
+        """The same start once more, on another worker version, with what came meanwhile."""
+        execution = self._execution
+        unopened = self._agent_wait.carry_over(
+            asked=asked,
+            close=execution.close,
+            interrupted=execution.interrupted,
+            early_answers=execution.pending_calls.carry_over().get("early_answers"),
+        )
+        # Of messages that came later than the start no client knows that they are there: it sends them again.
+        messages = inbox if self._fits_in_input else self._input.messages
+        return self._input.model_copy(
+            update={"unopened": unopened, "messages": messages, "expects_ask": False}
+        )
 
     async def _finalise_if_idle(self) -> bool:
         """Archive and evict the thread, then end unless somebody came meanwhile.
@@ -889,6 +919,8 @@ def _shortest_timeout(*seconds: float | None) -> float | None:
 def _was_reset(input: SessionInput) -> bool:
     """Whether this run is one that was reset, and begins anew all the same."""
     info = workflow.info()
+    if input.unopened is not None:
+        return info.run_id != info.original_execution_run_id
     return (
         input.carried is None and info.continued_run_id is None and info.run_id != info.first_execution_run_id
     )

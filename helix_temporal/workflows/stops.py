@@ -33,7 +33,7 @@ class Stops:
     async def _on_stop(self, request: StopRequest) -> StopResult:
         if not self._is_turn_known(request):
             await workflow.wait_condition(lambda: self._is_turn_known(request))
-        if self._execution.thread is None and request.suspended:
+        if self._execution.thread is None and (request.suspended or self._execution.finalised):
             raise self._execution.build_refusal()
         if self._execution.is_suspended:
             return self._stop_suspended(request)

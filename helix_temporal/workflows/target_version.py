@@ -18,6 +18,12 @@ def has_target_changed() -> bool:
     return IS_TOLD and workflow.info().is_target_worker_deployment_version_changed()
 
 
+def find_worker_version() -> str | None:
+    """The worker version that has this workflow task, as ``name:build``; None without Worker Versioning."""
+    version = workflow.info().get_current_deployment_version()
+    return None if version is None else f"{version.deployment_name}:{version.build_id}"
+
+
 def continue_on_target_version(argument: object) -> NoReturn:
     """Continue as new on the version that new runs are started on, and not on that of this run.
 

@@ -350,6 +350,7 @@ class Stage:
             parent=None,
             workflow_id="w",
             is_continue_as_new_suggested=lambda: False,
+            get_current_deployment_version=lambda: None,
             is_target_worker_deployment_version_changed=lambda: self._is_outdated,
         )
         temporal: dict[str, Any] = {

@@ -148,7 +148,10 @@ class _Model:
 
 
 def agents(build: str, book: Book, seconds: float = 0.0) -> list[Agent]:
-    """Who is served: ``main`` acts, asks its helper, and signs if somebody agrees, as its helper does."""
+    """Who is served: ``main`` acts, asks its helper, and signs if somebody agrees, as its helper does.
+
+    The new release has an agent more, ``added``.
+    """
     model = _Model(build, book, seconds)
 
     @tool
@@ -161,7 +164,9 @@ def agents(build: str, book: Book, seconds: float = 0.0) -> list[Agent]:
         """Sign something."""
         return what
 
+    added = [Agent(name="added", model=model)] if build == NEW else []
     return [
+        *added,
         Agent(name="helper", model=model, tools=[sign]),
         Agent(name="main", model=model, tools=[act, sign, agent_tool("helper", agent="helper")]),
     ]
@@ -282,6 +287,15 @@ async def pin(client: Client, worker_deployment: str, session_id: str, build: st
     pinned = request.workflow_execution_options.versioning_override.pinned
     pinned.behavior = VersioningOverride.PinnedOverrideBehavior.PINNED_OVERRIDE_BEHAVIOR_PINNED
     pinned.version.deployment_name, pinned.version.build_id = worker_deployment, build
+    await client.workflow_service.update_workflow_execution_options(request)
+
+
+async def unpin(client: Client, session_id: str) -> None:
+    """As ``temporal workflow update-options --versioning-override-behavior auto_upgrade`` does."""
+    request = UpdateWorkflowExecutionOptionsRequest(namespace=client.namespace)
+    request.workflow_execution.workflow_id = workflow_id(session_id)
+    request.update_mask.paths.append("versioning_override")
+    request.workflow_execution_options.versioning_override.auto_upgrade = True
     await client.workflow_service.update_workflow_execution_options(request)
 
 
