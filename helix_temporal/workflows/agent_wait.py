@@ -44,6 +44,7 @@ class AgentWait:
         self._leaves_version, self._moved_in_vain = leaves_version, moved_in_vain
         self._since = None if before is None else before.since
         self._versions = () if before is None else before.versions
+        self._has_moved, self._limit = before is not None, 0
 
     async def open_session(self, calls: TemporalCalls, request: OpenSessionInput) -> OpenSessionResult | None:
         """The open session; None if the run is to move before.
@@ -60,12 +61,13 @@ class AgentWait:
                 try:
                     return await open_session_thread(calls, request)
                 except AgentNotServedError as unserved:
-                    self._note_lack(version)
+                    self._note_lack(version, unserved)
                     rounds += 1
-                    if self._is_over(unserved):
+                    # Whoever was told to ask again at the move must find this run, to be told why it fails.
+                    if self._is_over and (rounds > 1 or not self._has_moved):
                         raise self._build_error(unserved) from unserved
                     note_missing(self._describe_lack(unserved, rounds))
-                if await self._moves_within(pause):
+                if await self._moves_within(pause) and not (self._moved_in_vain and self._is_over):
                     return None
                 version, pause = find_worker_version() or version, min(2 * pause, LONGEST_PAUSE)
                 elsewhere.set(True)
@@ -85,15 +87,17 @@ class AgentWait:
             return False
         return True
 
-    def _note_lack(self, version: str) -> None:
+    def _note_lack(self, version: str, unserved: AgentNotServedError) -> None:
+        # Only a worker's settings say how long others are asked.
+        limit = unserved.facts.get("retry_for_ms")
+        self._limit = limit if isinstance(limit, int) else 0
         self._since = self._since or now_ms()
         if version not in self._versions:
             self._versions = (*self._versions, version)
 
-    def _is_over(self, unserved: AgentNotServedError) -> bool:
-        # Only a worker's settings say how long.
-        limit = unserved.facts.get("retry_for_ms")
-        return not isinstance(limit, int) or now_ms() - (self._since or 0) >= limit
+    @property
+    def _is_over(self) -> bool:
+        return now_ms() - (self._since or 0) >= self._limit
 
     def _build_error(self, unserved: AgentNotServedError) -> AgentNotServedError:
         versions = ", ".join(self._versions)
