@@ -5,6 +5,7 @@ with a reason, and the manifests are those that were read and committed.
 """
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,64 @@ REFUSED: list[tuple[str, dict[str, Any], list[str]]] = [
         {"env": [{"name": "HELIX_TIMEOUT_MODEL_START_TO_CLOSE", "value": "1800"}]},
         ["is in env", "settings.HELIX_TIMEOUT_MODEL_START_TO_CLOSE"],
     ),
+    (
+        "the same for all workers",
+        {"commonEnv": [{"name": "HELIX_TIMEOUT_TOOL_START_TO_CLOSE", "value": "1800"}]},
+        ["is in env or commonEnv", "settings.HELIX_TIMEOUT_TOOL_START_TO_CLOSE"],
+    ),
+    (
+        "a store that only session workers would have",
+        {
+            "env": [
+                {"name": "HELIX_POSTGRES_DSN", "valueFrom": {"secretKeyRef": {"name": "db", "key": "dsn"}}}
+            ]
+        },
+        ["HELIX_POSTGRES_DSN is in env", "maintenance", "existingSecret", "commonEnv"],
+    ),
+    (
+        "a setting that the chart would not see",
+        {"commonEnv": [{"name": "HELIX_HEALTH_PORT", "value": "9000"}]},
+        ["HELIX_HEALTH_PORT is in commonEnv", "settings.HELIX_HEALTH_PORT"],
+    ),
+    (
+        "a build that nobody makes current",
+        {"settings": {"HELIX_BUILD_ID": "b1"}},
+        ["HELIX_BUILD_ID is set", "no work", "sessions.workerDeployment", "byHand"],
+    ),
+    (
+        "a build beside those of the controller",
+        {
+            "settings": {"HELIX_BUILD_ID": "b1"},
+            "sessions": {"workerDeployment": {"enabled": True, "connection": "temporal"}},
+        },
+        ["HELIX_BUILD_ID is set beside sessions.workerDeployment", "take it out"],
+    ),
+    (
+        "an archive that the network policy does not let through",
+        {"settings": {"HELIX_S3_ENDPOINT": "https://minio:9000"}, "networkPolicy": {"enabled": True}},
+        ["port 9000 of settings.HELIX_S3_ENDPOINT", "networkPolicy.egress"],
+    ),
+    (
+        "a collector of metrics that it does not let through",
+        {"settings": {"HELIX_METRICS_OTLP": "http://collector:4317"}, "networkPolicy": {"enabled": True}},
+        ["port 4317 of settings.HELIX_METRICS_OTLP"],
+    ),
+    (
+        "a collector of traces that it does not let through",
+        {
+            "commonEnv": [{"name": "OTEL_EXPORTER_OTLP_ENDPOINT", "value": "http://collector:4318/v1"}],
+            "networkPolicy": {"enabled": True},
+        },
+        ["port 4318 of OTEL_EXPORTER_OTLP_ENDPOINT"],
+    ),
+    (
+        "a Temporal that it does not let through",
+        {
+            "settings": {"HELIX_TEMPORAL_ADDRESS": "temporal:17233"},
+            "networkPolicy": {"enabled": True},
+        },
+        ["port 17233 of settings.HELIX_TEMPORAL_ADDRESS"],
+    ),
     ("root", {"podSecurityContext": {"runAsUser": 0}}, ["runAsUser"]),
     ("privileges", {"securityContext": {"privileged": True}}, ["privileged"]),
     (
@@ -134,6 +193,51 @@ def test_values_that_cannot_work_are_refused_with_a_reason(
     """Otherwise they are found by pods that do not start, or by a roll-out that repeats paid calls."""
     text = refusal(tmp_path, values)
     assert [word for word in told if word not in text] == [], text
+
+
+def rendering(tmp_path: Path, values: dict[str, Any]) -> str:
+    """What Helm renders of these beside the least values."""
+    own = tmp_path / "values.json"
+    own.write_text(json.dumps(values))
+    ran = run_helm("template", "taken", str(CHART), f"--values={MINIMAL}", f"--values={own}")
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout
+
+
+def test_ports_that_the_network_policy_opens_are_not_refused(tmp_path: Path) -> None:
+    """By an entry of one's own; also those of schemes, and of the pod itself, which no policy stops."""
+    settings = {
+        "HELIX_S3_ENDPOINT": "https://minio:9000",
+        "HELIX_METRICS_OTLP": "https://collector/v1/metrics",
+    }
+    traces = [{"name": "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "value": "http://localhost:4318"}]
+    policy = {"enabled": True, "egress": {"minio": {"ports": [9000]}}}
+    found = rendering(tmp_path, {"settings": settings, "env": traces, "networkPolicy": policy})
+    assert "port: 9000 }" in found
+
+
+def test_a_common_variable_reaches_all_pods(tmp_path: Path) -> None:
+    """Session workers, maintenance and migrations must not go by different stores."""
+    secret = {"secretKeyRef": {"name": "db", "key": "dsn"}}
+    found = rendering(tmp_path, {"commonEnv": [{"name": "HELIX_POSTGRES_DSN", "valueFrom": secret}]})
+    pods = [each for each in found.split("---\n") if "HELIX_POSTGRES_DSN" in each]
+    kinds = [line for each in pods for line in each.splitlines() if line.startswith("kind:")]
+    assert sorted(kinds) == ["kind: Deployment", "kind: Deployment", "kind: Job"]
+
+
+def test_versions_by_hand_are_taken_and_the_notes_say_what_to_do(tmp_path: Path) -> None:
+    """Who installs a release of the chart for each build is told how to make it current."""
+    chart, own = tmp_path / "chart", tmp_path / "values.json"
+    shutil.copytree(CHART, chart)
+    # Without a cluster Helm shows no notes: here they are comments of a manifest.
+    notes = (chart / "templates" / "NOTES.txt").read_text()
+    (chart / "templates" / "notes.yaml").write_text("".join(f"# {each}\n" for each in notes.splitlines()))
+    values = {"settings": {"HELIX_BUILD_ID": "b1"}, "sessions": {"workerDeployment": {"byHand": True}}}
+    own.write_text(json.dumps(values))
+    ran = run_helm("template", "by-hand", str(chart), f"--values={MINIMAL}", f"--values={own}")
+    assert ran.returncode == 0, ran.stderr
+    assert "get no work before build" in ran.stdout
+    assert "set-current-version --deployment-name helix --build-id b1" in ran.stdout
 
 
 def test_a_shorter_step_allows_a_shorter_stop(tmp_path: Path) -> None:

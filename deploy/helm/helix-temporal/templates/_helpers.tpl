@@ -58,12 +58,77 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 {{ mulf (regexFind "^[0-9.]+" $text | float64) $factor | ceil | int64 }}
 {{- end -}}
 
+{{/* Refuses variables that part of the pods would not have, or that the chart itself would not see. */}}
+{{- define "helix.checkVariables" -}}
+{{- range .Values.env -}}
+{{- if and (hasPrefix "HELIX_" .name) (not (hasPrefix "HELIX_APP_" .name)) (ne .name "HELIX_AGENTS") -}}
+{{- fail (printf "%s is in env, which only session workers have: maintenance and migrations would go by other settings; set settings.%s, put it into the Secret of existingSecret, or into commonEnv" .name .name) -}}
+{{- end -}}
+{{- end -}}
+{{- range .Values.commonEnv -}}
+{{- if has .name (list "HELIX_HEALTH_PORT" "HELIX_METRICS_PROMETHEUS" "HELIX_METRICS_OTLP" "HELIX_TEMPORAL_ADDRESS" "HELIX_TEMPORAL_NAMESPACE" "HELIX_S3_ENDPOINT" "HELIX_BUILD_ID") -}}
+{{- fail (printf "%s is in commonEnv, where this chart does not see it: set settings.%s" .name .name) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Refuses a build that nobody makes current, or that is not the one which the controller goes by. */}}
+{{- define "helix.checkVersion" -}}
+{{- $build := .Values.settings.HELIX_BUILD_ID -}}
+{{- $versions := .Values.sessions.workerDeployment -}}
+{{- if and $build $versions.enabled -}}
+{{- fail "settings.HELIX_BUILD_ID is set beside sessions.workerDeployment: the controller gives each version its build id; take it out of settings" -}}
+{{- end -}}
+{{- if and $build (not $versions.enabled) (not $versions.byHand) -}}
+{{- fail "settings.HELIX_BUILD_ID is set and sessions.workerDeployment.enabled is not: new pods would be ready and get no work until somebody makes their version current, and Kubernetes would remove the old ones meanwhile; enable sessions.workerDeployment, or install a release of this chart for each build, make its version current yourself (temporal worker deployment set-current-version), and set sessions.workerDeployment.byHand to true" -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The port of an address, which is a URL or host:port; nothing where it names none, or this very pod. */}}
+{{- define "helix.portOf" -}}
+{{- $text := . -}}
+{{- $rest := regexReplaceAll "^[a-z0-9+.-]+://" $text "" | splitList "/" | first -}}
+{{- $host := regexReplaceAll ":[0-9]+$" $rest "" -}}
+{{- $port := regexFind ":[0-9]+$" $rest | trimPrefix ":" -}}
+{{- if not (has $host (list "localhost" "127.0.0.1" "[::1]")) -}}
+{{- if $port -}}{{ $port }}
+{{- else if hasPrefix "https:" $text -}}443
+{{- else if hasPrefix "http:" $text -}}80
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Refuses a policy that lets nothing out to an address which the workers are given. */}}
+{{- define "helix.checkEgress" -}}
+{{- $open := list -}}
+{{- range $name, $rule := .Values.networkPolicy.egress -}}
+{{- range (default dict $rule).ports -}}{{- $open = append $open (include "helix.text" .) -}}{{- end -}}
+{{- end -}}
+{{- $named := dict -}}
+{{- range $name := list "HELIX_TEMPORAL_ADDRESS" "HELIX_S3_ENDPOINT" "HELIX_METRICS_OTLP" -}}
+{{- with index $.Values.settings $name -}}
+{{- $_ := set $named (printf "settings.%s" $name) . -}}
+{{- end -}}
+{{- end -}}
+{{- range concat .Values.env .Values.commonEnv -}}
+{{- if and (hasPrefix "OTEL_EXPORTER_OTLP_" .name) (hasSuffix "ENDPOINT" .name) .value -}}
+{{- $_ := set $named .name .value -}}
+{{- end -}}
+{{- end -}}
+{{- range $name, $address := $named -}}
+{{- $port := include "helix.portOf" $address -}}
+{{- if and $port (not (has $port $open)) -}}
+{{- fail (printf "networkPolicy.egress lets nothing out to port %s of %s (%s): add an entry to it, such as networkPolicy.egress.more: {ports: [%s]}" $port $name $address $port) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{/* Seconds that the longest model call or tool may take; what is not set is the settings' default. */}}
 {{- define "helix.longestStep" -}}
 {{- $settings := .root.Values.settings -}}
-{{- range .root.Values.env -}}
+{{- range concat .root.Values.env .root.Values.commonEnv -}}
 {{- if has .name (list "HELIX_TIMEOUT_MODEL_START_TO_CLOSE" "HELIX_TIMEOUT_TOOL_START_TO_CLOSE") -}}
-{{- fail (printf "%s is in env, where the time that Kubernetes waits for a worker does not follow it: set settings.%s" .name .name) -}}
+{{- fail (printf "%s is in env or commonEnv, where the time that Kubernetes waits for a worker does not follow it: set settings.%s" .name .name) -}}
 {{- end -}}
 {{- end -}}
 {{- $model := include "helix.seconds" (default 600 $settings.HELIX_TIMEOUT_MODEL_START_TO_CLOSE) -}}
@@ -114,6 +179,7 @@ httpGet:
 {{- define "helix.podTemplate" -}}
 {{- $root := .root -}}
 {{- $own := .own -}}
+{{- include "helix.checkVariables" $root -}}
 metadata:
   labels:
     {{- include "helix.selector" $root | nindent 4 }}
@@ -173,18 +239,16 @@ spec:
       args:
         {{- toYaml . | nindent 8 }}
       {{- end }}
+      {{- $env := list }}
       {{- if eq .component "sessions" }}
-      {{- $agents := join "," $own.agents }}
-      {{- if or $agents $root.Values.env }}
-      env:
-        {{- with $agents }}
-        - name: HELIX_AGENTS
-          value: {{ . | quote }}
-        {{- end }}
-        {{- with $root.Values.env }}
-        {{- toYaml . | nindent 8 }}
-        {{- end }}
+      {{- with join "," $own.agents }}
+      {{- $env = append $env (dict "name" "HELIX_AGENTS" "value" .) }}
       {{- end }}
+      {{- $env = concat $env $root.Values.env }}
+      {{- end }}
+      {{- with concat $env $root.Values.commonEnv }}
+      env:
+        {{- toYaml . | nindent 8 }}
       {{- end }}
       envFrom:
         - configMapRef:
