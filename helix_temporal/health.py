@@ -15,12 +15,14 @@ from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple, Self
 
 from temporalio.api.enums.v1 import TaskQueueType
-from temporalio.api.taskqueue.v1 import PollerInfo, TaskQueue
-from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
+from temporalio.api.taskqueue.v1 import PollerInfo, TaskQueue, TaskQueueVersioningInfo
+from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest, DescribeTaskQueueResponse
 from temporalio.client import Client
+from temporalio.common import WorkerDeploymentVersion
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import Worker
 
+from helix_temporal.client._worker_versions import describe_idle_version, is_given_work
 from helix_temporal.errors import InvalidConfigError
 from helix_temporal.outages import ANSWER_WITHIN, FindUnanswered
 from helix_temporal.slots import ActivitySlots
@@ -31,6 +33,8 @@ ASKED_EVERY: Final = 5.0
 """Seconds for which their answers count, however often probes come."""
 POLLED_WITHIN: Final = 150.0
 """Seconds since the last poll of a worker that polls: a poll without work ends after one minute."""
+NOTICED_AFTER: Final = 5.0
+"""Seconds after a worker's start: by then its version is known to Temporal, and made current by a script."""
 _LARGEST_REQUEST: Final = 8192
 _NO_IPV6: Final = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
 _KINDS: Final = (TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY, TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW)
@@ -47,11 +51,13 @@ class Probed:
     Attributes:
         unknown: What could not be found out, and why; nothing is known to be wrong there.
         busy: What keeps a worker that is well from taking more work.
+        notes: What is well, and still a reason why it has nothing to do.
     """
 
     wrong: Mapping[str, str]
     unknown: Mapping[str, str] = field(default_factory=dict)
     busy: Mapping[str, str] = field(default_factory=dict)
+    notes: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def is_well(self) -> bool:
@@ -158,7 +164,7 @@ class WorkerHealth:
                     self._find_unanswered(ANSWER_WITHIN), self._ask_temporal()
                 )
                 self._note_unknown(temporal.unknown)
-                self._asked = Probed({**stores, **temporal.wrong}, temporal.unknown)
+                self._asked = Probed({**stores, **temporal.wrong}, temporal.unknown, temporal.notes)
                 self._asked_at = time.monotonic()
             return self._asked
 
@@ -174,28 +180,49 @@ class WorkerHealth:
         try:
             async with asyncio.timeout(ANSWER_WITHIN):
                 for kind in _KINDS:
-                    found = await self._find_pollers(kind)
+                    found = await self._describe_queue(kind)
                     if isinstance(found, _Refused):
                         return Probed({}, {"temporal": found.why})
-                    polls = polls.with_pollers(found)
+                    polls = polls.with_pollers(found.pollers)
                     taken = self._slots.are_all_taken
                     wrong = polls.find_wrong(datetime.now(UTC), slots_taken=taken)
                     if not wrong:
-                        return Probed({})
+                        return Probed({}, notes=self._build_notes(found.versioning_info))
         except RPCError as error:
             wrong = f"does not answer ({error.status.name})"
         except TimeoutError:
             wrong = f"did not answer within {ANSWER_WITHIN:.0f} s"
         return Probed({"temporal": wrong})
 
-    async def _find_pollers(self, kind: TaskQueueType.ValueType) -> Iterable[PollerInfo] | _Refused:
+    async def warn_if_idle(self) -> None:
+        """Warn once if the worker's version is given no work, as one that nobody has made current."""
+        if self._version is None:
+            return
+        await asyncio.sleep(NOTICED_AFTER)
+        with suppress(RPCError):
+            found = await self._describe_queue(TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW)
+            if not isinstance(found, _Refused) and (notes := self._build_notes(found.versioning_info)):
+                logger.warning("this worker serves %s", notes["version"])
+
+    def _build_notes(self, routes: TaskQueueVersioningInfo) -> Mapping[str, str]:
+        version = self._version
+        if version is None or is_given_work(version.deployment_name, version.build_id, routes):
+            return {}
+        return {"version": describe_idle_version(version.deployment_name, version.build_id)}
+
+    @property
+    def _version(self) -> WorkerDeploymentVersion | None:
+        config = self._worker.config().get("deployment_config")
+        return config.version if config is not None and config.use_worker_versioning else None
+
+    async def _describe_queue(self, kind: TaskQueueType.ValueType) -> DescribeTaskQueueResponse | _Refused:
         request = DescribeTaskQueueRequest(
             namespace=self._client.namespace,
             task_queue=TaskQueue(name=self._worker.task_queue),
             task_queue_type=kind,
         )
         try:
-            return (await self._client.workflow_service.describe_task_queue(request)).pollers
+            return await self._client.workflow_service.describe_task_queue(request)
         except RPCError as error:
             if error.status not in _REFUSED:
                 raise
@@ -264,7 +291,12 @@ class HealthServer:
             return _response("405 Method Not Allowed", {"method": "GET expected"})
         probed = await self._probes[path]()
         status = "200 OK" if probed.is_well else "503 Service Unavailable"
-        told = {"wrong": probed.wrong, "unknown": probed.unknown, "busy": probed.busy}
+        told = {
+            "wrong": probed.wrong,
+            "unknown": probed.unknown,
+            "busy": probed.busy,
+            "notes": probed.notes,
+        }
         return _response(status, {"ok": probed.is_well, **{name: dict(each) for name, each in told.items()}})
 
 

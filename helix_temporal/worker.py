@@ -124,6 +124,7 @@ class HelixWorker:
         self._worker = Worker(client, **options)
         self._health = WorkerHealth(self._worker, client, find_unanswered, self._slots)
         self._probes = AsyncExitStack()
+        self._idle_warning: asyncio.Task[None] | None = None
 
     @property
     def drained(self) -> DrainedActivities:
@@ -151,7 +152,9 @@ class HelixWorker:
             await self._plugin.backends.close()
             raise
         self._health.start()
-        return await self._worker.__aenter__()
+        worker = await self._worker.__aenter__()
+        self._idle_warning = asyncio.create_task(self._health.warn_if_idle())
+        return worker
 
     async def __aexit__(
         self,
@@ -162,6 +165,8 @@ class HelixWorker:
         """Drain, then close the stores."""
         self._health.stop()
         self._slots.begin_drain()
+        if self._idle_warning is not None:
+            self._idle_warning.cancel()
         try:
             await self._worker.__aexit__(kind, exception, traceback)
         finally:

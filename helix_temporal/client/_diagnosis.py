@@ -21,7 +21,7 @@ from temporalio.api.enums.v1 import (
     WorkerVersioningMode,
 )
 from temporalio.api.history.v1 import HistoryEvent
-from temporalio.api.taskqueue.v1 import PollerInfo, TaskQueue, TaskQueueVersioningInfo
+from temporalio.api.taskqueue.v1 import PollerInfo, TaskQueue
 from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.api.workflowservice.v1 import (
     DescribeActivityExecutionRequest,
@@ -38,6 +38,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from helix_temporal._converter import read_failure
 from helix_temporal._failures import describe_failure
+from helix_temporal.client._worker_versions import describe_idle_version, is_given_work
 from helix_temporal.errors import HelixError, InvalidConfigError
 from helix_temporal.models.ids import session_workflow_prefix
 from helix_temporal.models.sessions import FailingCall
@@ -767,19 +768,10 @@ def _describe_no_target(queue: str, described: DescribeTaskQueueResponse) -> str
     found = [each.deployment_options for each in described.pollers]
     if any(each.worker_versioning_mode != _VERSIONED for each in found):
         return ""
-    routes = described.versioning_info
-    if any(_is_of(version, each) for version in _targets(routes) for each in described.pollers):
+    options = [(each.deployment_name, each.build_id) for each in found]
+    if any(is_given_work(*each, described.versioning_info) for each in options):
         return ""
-    name, build = found[0].deployment_name, found[0].build_id
-    return (
-        f"workers poll task queue {queue!r} as build {build!r} of Worker Deployment {name!r}, which is not "
-        "current and gets no work (temporal worker deployment set-current-version "
-        f"--deployment-name {name} --build-id {build})"
-    )
-
-
-def _targets(routes: TaskQueueVersioningInfo) -> tuple[WorkerDeploymentVersion, ...]:
-    return routes.current_deployment_version, routes.ramping_deployment_version
+    return f"workers poll task queue {queue!r} as {describe_idle_version(*options[0])}"
 
 
 def _describe_pinned_run(version: WorkerDeploymentVersion, queue: str) -> str:

@@ -222,7 +222,7 @@ def test_a_common_variable_reaches_all_pods(tmp_path: Path) -> None:
     found = rendering(tmp_path, {"commonEnv": [{"name": "HELIX_POSTGRES_DSN", "valueFrom": secret}]})
     pods = [each for each in found.split("---\n") if "HELIX_POSTGRES_DSN" in each]
     kinds = [line for each in pods for line in each.splitlines() if line.startswith("kind:")]
-    assert sorted(kinds) == ["kind: Deployment", "kind: Deployment", "kind: Job"]
+    assert sorted(kinds) == ["kind: Deployment", "kind: Deployment", "kind: Job", "kind: Pod"]
 
 
 def test_versions_by_hand_are_taken_and_the_notes_say_what_to_do(tmp_path: Path) -> None:

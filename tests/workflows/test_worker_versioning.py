@@ -1,6 +1,8 @@
 """Workers with Worker Versioning serve sessions, and a session goes on with the version that is current."""
 
+import asyncio
 import contextlib
+import json
 import uuid
 from collections.abc import AsyncIterator
 from typing import Any
@@ -14,6 +16,7 @@ from temporalio.workflow import _Definition
 
 from helix_temporal.client import SessionClient, workflow_id
 from helix_temporal.devstack import S3Endpoint
+from helix_temporal.devstack.programs import free_port
 from helix_temporal.models.sessions import SessionOptions
 from helix_temporal.plugin import HelixPlugin
 from helix_temporal.settings import Settings
@@ -23,7 +26,7 @@ from helix_temporal.workflows import WORKFLOWS
 from tests.workflows._clerk import Clerk
 from tests.workflows._desk import Desk
 from tests.workflows._proxy import ProxyPlugin
-from tests.workflows._releases import make_current, pin
+from tests.workflows._releases import make_current, pin, until
 from tests.workflows.conftest import make_settings
 
 GET_VERSION, NOT_PINNED = "get_system_info", "sessions of this worker are not pinned"
@@ -136,6 +139,40 @@ async def test_a_run_that_is_pinned_to_a_build_without_workers_is_told_as_that(s
     said = f"pinned to build 'one' of worker deployment '{settings.task_queue}', and no worker of that build"
     assert said in str(caught.value)
     assert "update-options --versioning-override-behavior auto_upgrade" in str(caught.value)
+
+
+async def test_a_worker_whose_version_is_not_current_says_so_once_and_when_it_is_probed(
+    settings: Settings, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is ready and gets no work: its operator looks at its log, and at its probes."""
+    monkeypatch.setattr("helix_temporal.health.NOTICED_AFTER", 0.5)
+    monkeypatch.setattr("helix_temporal.health.ASKED_EVERY", 0.0)
+    settings = settings.model_copy(update={"health_port": free_port(), "health_host": "127.0.0.1"})
+    said = f"build 'one' of Worker Deployment '{settings.task_queue}', which is not current and gets no work"
+    async with versioned(settings, Desk(), "one") as first:
+        await until(lambda: _is_told(settings, said))
+        await until(lambda: _has_logged(caplog, said))
+        await make_current(first.client, settings.task_queue, "one")
+        assert (await _read_probe(settings)).startswith('{"ok": true')
+        assert json.loads(await _read_probe(settings))["notes"] == {}
+    assert len([each for each in caplog.records if said in each.getMessage()]) == 1
+
+
+async def _is_told(settings: Settings, said: str) -> bool:
+    body = json.loads(await _read_probe(settings))
+    return bool(body["ok"]) and said in body["notes"].get("version", "")
+
+
+async def _has_logged(caplog: pytest.LogCaptureFixture, said: str) -> bool:
+    return said in caplog.text
+
+
+async def _read_probe(settings: Settings) -> str:
+    reader, writer = await asyncio.open_connection("127.0.0.1", settings.health_port)
+    writer.write(b"GET /readyz HTTP/1.1\r\n\r\n")
+    answer = (await reader.read()).decode()
+    writer.close()
+    return answer.partition("\r\n\r\n")[2]
 
 
 async def test_workers_whose_version_is_not_current_are_told_as_that(settings: Settings) -> None:
