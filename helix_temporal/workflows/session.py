@@ -696,6 +696,7 @@ class AgentSession:
             "options": execution.options,
             "metadata": execution.opened_thread.request.metadata,
             **thread_field(execution.opened_thread.request),
+            **({} if self._input.unopened is None else {"unopened": None}),
         }
         following = self._input.model_copy(update=further)
         if execution.options.persistent and self._note_target_version():

@@ -21,7 +21,7 @@ from unittest.mock import MagicMock, patch
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
-from helix_temporal.errors import ColdTierBehindError, FencedError, HeadMovedError
+from helix_temporal.errors import AgentNotServedError, ColdTierBehindError, FencedError, HeadMovedError
 from helix_temporal.models.agents import AgentFacts, ToolFacts
 from helix_temporal.models.ids import ASK_AGAIN
 from helix_temporal.models.messages import ToolCall
@@ -131,6 +131,7 @@ class Shelf:
         committed: How many of them belong to turns that are over.
         waits: Messages of the turn whose call it is, by the call's id.
         away: The archive is too far behind for a new turn.
+        lacks_agent: The worker version has no such agent: nothing is opened.
         under_way, start: The turn that is not over.
     """
 
@@ -139,6 +140,7 @@ class Shelf:
     committed: int = 0
     epoch: int = 0
     away: bool = False
+    lacks_agent: bool = False
     under_way: tuple[str, ...] = ()
     start: Head = field(default_factory=lambda: Head(position=0, last_id=""))
     suspended: SuspendedTurn | None = None
@@ -190,6 +192,8 @@ class ShelfCalls:
     async def open(self, request: OpenSessionInput) -> OpenSessionResult:
         shelf = self._shelf
         await shelf.pause()
+        if shelf.lacks_agent and request.reopen is None:
+            raise AgentNotServedError("no such agent", retry_for_ms=600_000, known="none")
         shelf.epoch = next(shelf.numbers)
         kept = shelf.suspended
         if kept is None or kept.head != shelf.head or request.reopen is not None:
@@ -323,6 +327,9 @@ class Stage:
         self._open = 0
         # Another worker version is to serve the session: the next execution is on that.
         self._is_outdated = False
+        # Draws of their own: those of the others stay as they are.
+        self._versions = random.Random(f"versions {seed}")
+        self._is_versioned = False
         self._run: asyncio.Task[object] | None = None
         self._named: set[str] = set()
         self._asks: dict[str, asyncio.Task[AskResult]] = {}
@@ -343,6 +350,7 @@ class Stage:
     @contextmanager
     def set_up(self) -> Iterator[None]:
         """The session's code finds this stage where Temporal is."""
+        version = SimpleNamespace(deployment_name="d", build_id="b")
         info = SimpleNamespace(
             first_execution_run_id="r",
             run_id="r",
@@ -350,7 +358,8 @@ class Stage:
             parent=None,
             workflow_id="w",
             is_continue_as_new_suggested=lambda: False,
-            get_current_deployment_version=lambda: None,
+            original_execution_run_id="r",
+            get_current_deployment_version=lambda: version if self._is_versioned else None,
             is_target_worker_deployment_version_changed=lambda: self._is_outdated,
         )
         temporal: dict[str, Any] = {
@@ -386,6 +395,9 @@ class Stage:
         self._handlers.clear()
         self._is_outdated = False
         self.loop.forget()
+        if start.unopened is not None:
+            self.shelf.lacks_agent = False
+            self.seen["moved, not open"] += 1
         session = _session.AgentSession(start)
         self._run = asyncio.create_task(self._life(session))
         self.seen["executions"] += 1
@@ -431,10 +443,14 @@ class Stage:
 
     async def play(self) -> None:
         """Disturb the session for a while, then let everybody be told; judge that."""
+        self._is_versioned = self.shelf.lacks_agent = self._versions.random() < 0.25
+        version_step = self._versions.randrange(10)
         for step in range(self.draws.choice((6, 12, 20))):
+            if self.shelf.lacks_agent and step == version_step:
+                self._is_outdated = True
             self._disturb(step, self.draws.random())
             await self.shelf.pause(0.02)
-        self.shelf.away = False
+        self.shelf.away = self.shelf.lacks_agent = False
         try:
             async with asyncio.timeout(LAST):
                 while self._untold():

@@ -24,7 +24,7 @@ def test_everybody_is_told_of_the_turn_that_is_theirs() -> None:
     stages = {seed: simulate_handlers(seed) for seed in range(SEEDS)}
     assert {seed: stage.wrong for seed, stage in stages.items() if stage.wrong} == {}
     seen = sum((stage.seen for stage in stages.values()), start=Counter[str]())
-    expected = ["moved", "outdated", "cancelled", "aborted", "sent, and named"]
+    expected = ["moved", "moved, not open", "outdated", "cancelled", "aborted", "sent, and named"]
     expected += [f"ask {told}" for told in ("answered", "suspended", "interrupted", "failed")]
     expected += [f"submit {told}" for told in ("answered", "suspended", "interrupted")]
     assert [each for each in expected if not seen[each]] == []
