@@ -21,7 +21,10 @@ def has_target_changed() -> bool:
 def find_worker_version() -> str | None:
     """The worker version that has this workflow task, as ``name:build``; None without Worker Versioning."""
     version = workflow.info().get_current_deployment_version()
-    return None if version is None else f"{version.deployment_name}:{version.build_id}"
+    # The SDK makes a build id for every worker; only one with Worker Versioning has a name.
+    if version is None or not version.deployment_name:
+        return None
+    return f"{version.deployment_name}:{version.build_id}"
 
 
 def continue_on_target_version(argument: object) -> NoReturn:

@@ -107,6 +107,7 @@ async def test_an_agent_that_no_worker_knows_fails_after_the_bounded_time(old_on
     assert result.status is AskStatus.FAILED
     assert result.error is not None
     assert result.error.startswith("AgentNotServedError: agent 'typo'")
+    assert "Start workers that serve the agent" in result.error
     with pytest.raises(AgentNotServedError, match="agent 'typo'"):
         await sent
 
