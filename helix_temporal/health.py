@@ -164,7 +164,7 @@ class WorkerHealth:
                     self._find_unanswered(ANSWER_WITHIN), self._ask_temporal()
                 )
                 self._note_unknown(temporal.unknown)
-                self._asked = Probed({**stores, **temporal.wrong}, temporal.unknown, temporal.notes)
+                self._asked = Probed({**stores, **temporal.wrong}, temporal.unknown, notes=temporal.notes)
                 self._asked_at = time.monotonic()
             return self._asked
 
