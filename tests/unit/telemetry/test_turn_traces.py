@@ -321,6 +321,7 @@ async def lose_reply(scene: Scene, attempt: Awaitable[Any]) -> None:
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(scene.threads, "append", append_silently)
+        patched.setattr(steps, "STORE_AWAY_PAUSES", ())
         with pytest.raises(StoreUnavailableError):
             await attempt
 
