@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from helix_temporal.activities import Payloads, Stepper, stream_buffer
+from helix_temporal.activities import Payloads, Stepper, steps, stream_buffer
 from helix_temporal.activities.live import Streaming
 from helix_temporal.activities.usage import UsageLog
 from helix_temporal.agents import Agent, AgentRegistry, ModelRequest, ModelResponse
@@ -132,6 +132,13 @@ async def test_a_step_that_is_found_standing_tells_nothing_twice() -> None:
     assert place.types() == told == WHOLE
 
 
+@pytest.fixture
+def _never_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store that does not answer stays away for longer than a step keeps its answer."""
+    monkeypatch.setattr(steps, "STORE_AWAY_PAUSES", ())
+
+
+@pytest.mark.usefixtures("_never_waits")
 async def test_a_step_that_stands_is_told_by_whoever_finds_it() -> None:
     """The attempt that put it there was killed before it could say so."""
     place = Place(Model("hi"))
@@ -147,6 +154,7 @@ async def test_a_step_that_stands_is_told_by_whoever_finds_it() -> None:
     assert place.types().count("run_started") == 1
 
 
+@pytest.mark.usefixtures("_never_waits")
 async def test_whoever_finds_a_step_tells_how_the_calls_ended_whose_results_it_took() -> None:
     """Calls that people or sub-agents answered have no tool that says so."""
     place = Place(Model("hi"))
