@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple, Self
 
@@ -44,16 +44,23 @@ FindUnanswered = Callable[[float], Awaitable[Mapping[str, str]]]
 """Which stores do not answer within so many seconds, and what they say."""
 
 
+async def find_none(_within: float) -> Mapping[str, str]:
+    """No store that could be away."""
+    return {}
+
+
 @dataclass(frozen=True, slots=True)
 class Probed:
     """What a probe is told: well if there is nothing that is wrong.
 
     Attributes:
         unknown: What could not be found out, and why; nothing is known to be wrong there.
+        degraded: What is away, and leaves the worker something to do.
     """
 
     wrong: Mapping[str, str]
     unknown: Mapping[str, str] = field(default_factory=dict)
+    degraded: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def is_well(self) -> bool:
@@ -136,33 +143,43 @@ class _Refused(NamedTuple):
     why: str
 
 
-class WorkerHealth:
-    """What a worker says of itself.
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """A worker whose servers have been there, and what can be asked about it.
 
-    Args:
-        worker: The worker; it has started once it runs.
+    Attributes:
+        worker: The worker.
         client: Its client, which asks Temporal who polls.
-        find_unanswered: Asks the stores.
-        running: Counts its activities; None if nobody does.
+        find_unanswered: Asks the stores without which it can do nothing.
+        find_degraded: Asks those without which it can do less.
+        running: Counts its activities; by default nobody does.
     """
 
-    def __init__(
-        self,
-        worker: Worker,
-        client: Client,
-        find_unanswered: FindUnanswered,
-        running: RunningActivities | None = None,
-    ) -> None:
-        self._worker, self._client, self._find_unanswered = worker, client, find_unanswered
-        self._running = running or RunningActivities(None)
-        self._has_started = self._stops = False
+    worker: Worker
+    client: Client
+    find_unanswered: FindUnanswered
+    find_degraded: FindUnanswered = find_none
+    running: RunningActivities = field(default_factory=lambda: RunningActivities(None))
+
+
+class WorkerHealth:
+    """What a worker says of itself, from before it has a connection to Temporal on.
+
+    Attributes:
+        away: What it waits for before it serves, and what that said.
+    """
+
+    def __init__(self) -> None:
+        self.away: dict[str, str] = {}
+        self._serving: Serving | None = None
+        self._stops = False
         self._asked_at = float("-inf")
         self._asked = Probed({})
         self._asking = asyncio.Lock()
 
-    def start(self) -> None:
-        """The stores passed their check: from now on it serves."""
-        self._has_started = True
+    def start(self, serving: Serving) -> None:
+        """Its servers passed their check: from now on it serves."""
+        self._serving = serving
 
     def stop(self) -> None:
         """From now on it drains, and is not ready."""
@@ -170,50 +187,57 @@ class WorkerHealth:
 
     async def probe_live(self) -> Probed:
         """That this is answered says that the event loop turns."""
-        ended = self._has_started and not self._stops and self._worker.is_shutdown
+        serving = self._serving
+        ended = serving is not None and not self._stops and serving.worker.is_shutdown
         return Probed({"worker": "has ended, and the process has not"} if ended else {})
 
     async def probe_started(self) -> Probed:
-        """The stores passed their check."""
-        return Probed(
-            {} if self._has_started else {"worker": "has not started: its stores are being checked"}
-        )
+        """Temporal and the stores passed their check."""
+        if self._serving is not None:
+            return Probed({})
+        return Probed(dict(self.away) or {"worker": "has not started: its stores are being checked"})
 
     async def probe_ready(self) -> Probed:
         """It has started, does not drain, polls its task queue, and its stores answer."""
         if self._stops:
             return Probed({"worker": "drains: it takes no new work"})
-        started = await self.probe_started()
-        return await self._ask() if started.is_well else started
+        if self._serving is None:
+            return await self.probe_started()
+        return await self._ask(self._serving)
 
-    async def _ask(self) -> Probed:
+    async def _ask(self, serving: Serving) -> Probed:
         async with self._asking:
             if time.monotonic() - self._asked_at > ASKED_EVERY:
-                stores, temporal = await asyncio.gather(
-                    self._find_unanswered(ANSWER_WITHIN), self._ask_temporal()
+                stores, degraded, temporal = await asyncio.gather(
+                    serving.find_unanswered(ANSWER_WITHIN),
+                    serving.find_degraded(ANSWER_WITHIN),
+                    self._ask_temporal(serving),
                 )
-                self._note_unknown(temporal.unknown)
-                self._asked = Probed({**stores, **temporal.wrong}, temporal.unknown)
-                self._asked_at = time.monotonic()
+                found = Probed({**stores, **temporal.wrong}, temporal.unknown, degraded)
+                self._note_changes(found)
+                self._asked, self._asked_at = found, time.monotonic()
             return self._asked
 
-    def _note_unknown(self, unknown: Mapping[str, str]) -> None:
-        if unknown and not self._asked.unknown:
-            what = ", ".join(f"{name} {why}" for name, why in unknown.items())
-            logger.warning("the probe of readiness leaves something out: %s", what)
+    def _note_changes(self, found: Probed) -> None:
+        if found.unknown and not self._asked.unknown:
+            logger.warning("the probe of readiness leaves something out: %s", _describe(found.unknown))
+        if found.degraded and not self._asked.degraded:
+            logger.warning("the worker can do less while this is away: %s", _describe(found.degraded))
+        if self._asked.degraded and not found.degraded:
+            logger.info("the worker can do all again: %s answers", ", ".join(self._asked.degraded))
 
-    async def _ask_temporal(self) -> Probed:
+    async def _ask_temporal(self, serving: Serving) -> Probed:
         """Whether Temporal says that this worker polls."""
-        identity = self._worker.config().get("identity") or self._client.identity
-        polls, wrong = Polls(identity, self._worker.task_queue), ""
+        identity = serving.worker.config().get("identity") or serving.client.identity
+        polls, wrong = Polls(identity, serving.worker.task_queue), ""
         try:
             async with asyncio.timeout(ANSWER_WITHIN):
                 for kind in _KINDS:
-                    found = await self._find_pollers(kind)
+                    found = await _find_pollers(serving, kind)
                     if isinstance(found, _Refused):
                         return Probed({}, {"temporal": found.why})
                     polls = polls.with_pollers(found)
-                    taken = self._running.are_all_slots_taken
+                    taken = serving.running.are_all_slots_taken
                     wrong = polls.find_wrong(datetime.now(UTC), slots_taken=taken)
                     if not wrong:
                         return Probed({})
@@ -223,18 +247,23 @@ class WorkerHealth:
             wrong = f"did not answer within {ANSWER_WITHIN:.0f} s"
         return Probed({"temporal": wrong})
 
-    async def _find_pollers(self, kind: TaskQueueType.ValueType) -> Iterable[PollerInfo] | _Refused:
-        request = DescribeTaskQueueRequest(
-            namespace=self._client.namespace,
-            task_queue=TaskQueue(name=self._worker.task_queue),
-            task_queue_type=kind,
-        )
-        try:
-            return (await self._client.workflow_service.describe_task_queue(request)).pollers
-        except RPCError as error:
-            if error.status not in _REFUSED:
-                raise
-            return _Refused(f"does not say who polls ({error.status.name})")
+
+async def _find_pollers(serving: Serving, kind: TaskQueueType.ValueType) -> Iterable[PollerInfo] | _Refused:
+    request = DescribeTaskQueueRequest(
+        namespace=serving.client.namespace,
+        task_queue=TaskQueue(name=serving.worker.task_queue),
+        task_queue_type=kind,
+    )
+    try:
+        return (await serving.client.workflow_service.describe_task_queue(request)).pollers
+    except RPCError as error:
+        if error.status not in _REFUSED:
+            raise
+        return _Refused(f"does not say who polls ({error.status.name})")
+
+
+def _describe(found: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {why}" for name, why in found.items())
 
 
 class HealthServer:
@@ -299,9 +328,7 @@ class HealthServer:
             return _response("405 Method Not Allowed", {"method": "GET expected"})
         probed = await self._probes[path]()
         status = "200 OK" if probed.is_well else "503 Service Unavailable"
-        return _response(
-            status, {"ok": probed.is_well, "wrong": dict(probed.wrong), "unknown": dict(probed.unknown)}
-        )
+        return _response(status, {"ok": probed.is_well, **asdict(probed)})
 
 
 def _response(status: str, body: Mapping[str, Any]) -> bytes:

@@ -58,13 +58,22 @@ async def prove_conditional_writes(store: BlobStore, prefix: str) -> None:
         await asyncio.gather(*map(probe.remove_object, (name, *created, *replaced)))
 
 
-async def check_access(store: BlobStore, prefix: str) -> None:
-    """Read once, to see that a store answers and gives access; what is passing is repeated as above.
+_ANSWERS: Final = "helix-probe/answers"
+"""An object that is not there."""
+
+
+async def ask_once(store: BlobStore) -> None:
+    """Read once, to see that a store answers and gives access.
 
     Raises:
         StoreUnavailableError, ArchiveAccessError: As above.
     """
-    await _Probe(store).repeat_call(lambda: store.get(f"{prefix.rstrip('/')}/answers"))
+    await store.get(_ANSWERS)
+
+
+async def check_access(store: BlobStore) -> None:
+    """As `ask_once`; what is passing is repeated as above."""
+    await _Probe(store).repeat_call(lambda: ask_once(store))
 
 
 class _Probe:
@@ -192,7 +201,7 @@ async def prove_once(store: BlobStore, place: ProvedPlace | None) -> None:
     """
     until = None if place is None else _proved.get(place)
     if until is not None and time.monotonic() < until:
-        await check_access(store, "helix-probe")
+        await check_access(store)
         return
     await store.probe()
     if place is not None:

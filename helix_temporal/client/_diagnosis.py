@@ -37,7 +37,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from helix_temporal._converter import read_failure
 from helix_temporal._failures import describe_failure
-from helix_temporal.errors import HelixError, InvalidConfigError
+from helix_temporal.errors import HelixError, InvalidConfigError, StoreUnavailableError
 from helix_temporal.models.ids import session_workflow_prefix
 from helix_temporal.models.sessions import FailingCall
 
@@ -75,6 +75,11 @@ _UNPIN: Final = (
     "--versioning-override-behavior auto_upgrade)"
 )
 _NO_POLLER: Final = "no poller seen"
+_NO_ANSWER: Final = frozenset(
+    {RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED}
+)
+_BROKEN: Final = "transport error"
+"""The SDK's word for a connection that broke."""
 _LAST_FAILURE: Final = "include_last_failure"
 """Newer servers leave it out of what they tell of an activity; older SDKs cannot ask for it."""
 
@@ -568,17 +573,23 @@ def says_no_worker(error: RPCError) -> bool:
     return error.status is RPCStatusCode.FAILED_PRECONDITION and _NO_POLLER in str(error)
 
 
-async def check_namespace_exists(client: Client) -> None:
-    """Refuse a namespace that the server does not have; what else keeps it from answering shows later.
+async def check_temporal(client: Client) -> None:
+    """Refuse a server that does not answer, or lacks the namespace; what else it says shows later.
 
     Raises:
-        InvalidConfigError: It does not have it.
+        StoreUnavailableError: It does not answer.
+        InvalidConfigError: It does not have the namespace.
     """
     request = DescribeNamespaceRequest(namespace=client.namespace)
     try:
         await client.workflow_service.describe_namespace(request, timeout=_RPC)
     except RPCError as error:
         refuse_unknown_namespace(client, error)
+        if error.status in _NO_ANSWER or _BROKEN in str(error):
+            where = client.service_client.config.target_host
+            raise StoreUnavailableError(
+                f"Temporal at {where} does not answer ({error.status.name}); see the setting temporal_address"
+            ) from error
 
 
 def refuse_unknown_namespace(client: Client, error: RPCError) -> None:
