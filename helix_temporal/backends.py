@@ -31,7 +31,7 @@ from helix_temporal.activities.usage import UsageLog
 from helix_temporal.agents import Agent, AgentRegistry
 from helix_temporal.blobs import BlobStore
 from helix_temporal.blobs.guarded import GuardedBlobs
-from helix_temporal.blobs.probe import ProvedPlace, ask_once, prove_once
+from helix_temporal.blobs.probe import ProvedPlace, prove_once
 from helix_temporal.coldtier import Backlog, KeepHot, StoreNames, TieredThreads, V1Snapshots
 from helix_temporal.errors import HelixError, InvalidConfigError, StoreUnavailableError
 from helix_temporal.models.limits import largest_result
@@ -305,7 +305,6 @@ class Backends:
         if self.blobs is None or self._guarded is None:
             return
         with _name_setting_in_errors("s3"):
-            await ask_once(self.blobs)
             await prove_once(self.blobs, self._proved)
         self._guarded.refusal = None
 

@@ -175,14 +175,10 @@ class HelixWorker:
             StoreUnavailableError: A server does not answer, and ``wait`` is false.
             InvalidConfigError: The port of probes cannot be had, or the server does not have the namespace.
         """
-        settings = self._plugin.settings
-        try:
-            if self._answers_probes:
-                await self._probes.enter_async_context(answer_probes(settings, self._health))
-            await self.wait_for_servers()
-        except BaseException:
-            await self._close()
-            raise
+        if self._answers_probes:
+            settings = self._plugin.settings
+            await self._probes.enter_async_context(answer_probes(settings, self._health))
+        await self.wait_for_servers()
         self._health.start(self._serving)
         return await self._worker.__aenter__()
 
@@ -190,20 +186,25 @@ class HelixWorker:
         """The first part of ``async with``: come back once all servers are there; nothing the second time.
 
         Raises:
-            HelixError: As ``async with``, which then closes the stores.
+            HelixError: As ``async with``; the stores are closed then.
         """
         if self._are_servers_there:
             return
+        stores = self._plugin.backends
         # A worker that finds the namespace missing itself cancels the block, which cannot say why.
-        checks = {"temporal": partial(check_temporal, self._client), **self._plugin.backends.list_checks()}
-        if self._wait:
-            await wait_for_servers(checks, self._health.away)
-        else:
-            for check in checks.values():
-                await check()
-        await self._plugin.backends.warn_of_threads_elsewhere()
-        if not self._plugin.backends.needs_archive:
-            await self._check_archive()
+        checks = {"temporal": partial(check_temporal, self._client), **stores.list_checks()}
+        if not stores.needs_archive:
+            checks["archive"] = self._check_archive
+        try:
+            if self._wait:
+                await wait_for_servers(checks, self._health.away)
+            else:
+                for check in checks.values():
+                    await check()
+            await stores.warn_of_threads_elsewhere()
+        except BaseException:
+            await self._close()
+            raise
         self._are_servers_there = True
 
     async def _check_archive(self) -> None:
@@ -369,11 +370,7 @@ async def prepare_worker(
         await wait_for_servers({"temporal": check_connection}, health.away)
         own: dict[str, Any] = {} if task_queue is None else {"task_queue": task_queue}
         worker = HelixWorker(connected[0], helix, health=health, **own)
-        try:
-            await worker.wait_for_servers()
-        except BaseException:
-            await helix.backends.close()
-            raise
+        await worker.wait_for_servers()
         yield connected[0], worker
 
 

@@ -37,7 +37,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from helix_temporal._converter import read_failure
 from helix_temporal._failures import describe_failure
-from helix_temporal.errors import HelixError, InvalidConfigError, StoreUnavailableError
+from helix_temporal.errors import HelixError, InvalidConfigError, StoreUnavailableError, split_text
 from helix_temporal.models.ids import session_workflow_prefix
 from helix_temporal.models.sessions import FailingCall
 
@@ -53,6 +53,9 @@ _FIRST_LOOK, _NEXT_LOOK = 10.0, 30.0
 
 A worker that was started together with its client is there by then, or another one has taken over.
 """
+_UNOPENED, _UNOPENED_LOOK = 15.0, 5.0
+"""Seconds without an answer of a store after which nobody is kept waiting for a session to be opened."""
+_OPEN: Final = "helix.sessions.open"
 _UNSERVED, _UNSERVED_LOOK = 15.0, 2.5
 """Seconds without any worker after which a read, which has no time-out, is given up."""
 _DEPTH: Final = 3
@@ -141,7 +144,7 @@ class Diagnosis:
             execution: Which.
             subject: What its caller knows it as.
         """
-        watch = asyncio.create_task(self._watch_execution(execution, subject))
+        watch = asyncio.create_task(self.watch_execution(execution, subject))
         try:
             yield
         finally:
@@ -173,12 +176,20 @@ class Diagnosis:
         calls = (await self._describe_execution(execution)).raw_description.pending_activities
         return any(each.state == _AT_WORK for each in calls)
 
-    async def _watch_execution(self, execution: Execution, subject: str) -> None:
+    async def watch_execution(self, execution: Execution, subject: str) -> str:
+        """Warn in the log of what holds an execution up; come back where a store has kept it from opening.
+
+        Args:
+            execution: Which.
+            subject: What its caller knows it as.
+
+        Returns:
+            What the store said.  The session is opened all the same once the store is back.
+        """
         reported: list[Any] = []
         pause = _FIRST_LOOK
         while True:
             await asyncio.sleep(pause)
-            pause = _NEXT_LOOK
             missing = await self.describe_missing_worker(execution) or await self._describe_untaken_start(
                 execution
             )
@@ -190,6 +201,10 @@ class Diagnosis:
             if reason and seen != reported:
                 _log.warning("waiting for %s: %s", subject, reason)
             reported = seen
+            unopened = [each for each in failing if each.since and _is_kept_from_opening(each)]
+            if unopened and time.time() - unopened[0].since / 1000 >= _UNOPENED:
+                return describe_calls(unopened)
+            pause = _UNOPENED_LOOK if unopened else _NEXT_LOOK
 
     async def _find_reasons(self, workflow_id: str) -> list[str]:
         try:
@@ -650,6 +665,12 @@ def _describe_pinned_run(version: WorkerDeploymentVersion, queue: str) -> str:
 
 _SILENT: Final = "TimeoutError: activity Heartbeat timeout"
 """What Temporal says of an attempt whose worker was killed, or is frozen."""
+
+
+def _is_kept_from_opening(call: FailingCall) -> bool:
+    """Whether it is the open of the session itself, and a store does not answer."""
+    kind, _ = split_text(call.error)
+    return call.activity == _OPEN and not call.workflow_id and kind == StoreUnavailableError.__name__
 
 
 def _describe_call(call: FailingCall) -> str:

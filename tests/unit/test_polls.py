@@ -12,7 +12,15 @@ from temporalio.api.taskqueue.v1 import PollerInfo
 from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest, DescribeTaskQueueResponse
 from temporalio.service import RPCError, RPCStatusCode
 
-from helix_temporal.health import POLLED_WITHIN, Polls, Probed, RunningActivities, WorkerHealth
+from helix_temporal.health import (
+    POLLED_WITHIN,
+    Polls,
+    Probed,
+    RunningActivities,
+    Serving,
+    WorkerHealth,
+    find_none,
+)
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 LONG_AGO = NOW - timedelta(seconds=POLLED_WITHIN + 50)
@@ -78,14 +86,10 @@ class Temporal:
 
 async def probe(temporal: Temporal, running: RunningActivities | None = None) -> Probed:
     """Of a worker that has started, and whose stores answer."""
-
-    async def find_unanswered(_within: float) -> dict[str, str]:
-        return {}
-
     worker = SimpleNamespace(task_queue="queue", config=lambda: {"identity": "me"})
     client = SimpleNamespace(namespace="default", identity="", workflow_service=temporal)
-    health = WorkerHealth(cast("Any", worker), cast("Any", client), find_unanswered, running)
-    health.start()
+    health, counted = WorkerHealth(), running or RunningActivities(None)
+    health.start(Serving(cast("Any", worker), cast("Any", client), find_none, running=counted))
     return await health.probe_ready()
 
 
