@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -30,6 +31,11 @@ from tests import _postgres
 
 WITHIN = 15.0
 """Seconds in which a probe must tell what has happened."""
+
+
+def said_by(caplog: pytest.LogCaptureFixture, module: ModuleType) -> list[str]:
+    """What a module has logged."""
+    return [each.getMessage() for each in caplog.records if each.name == module.__name__]
 
 
 @dataclass(frozen=True)
@@ -199,7 +205,7 @@ async def test_an_archive_that_is_away_is_told_by_a_worker_that_is_ready(
         assert (await site.probe("/readyz"))[1] == {}
         site.proxies["s3"].refuse(False)
         await site.wait_for("/readyz", 200, part="degraded")
-    said = [each.getMessage() for each in caplog.records]
+    said = said_by(caplog, health)
     assert ["can do less" in said[0], "archive" in said[0], "can do all again" in said[1]] == [True] * 3
     assert len(said) == 2
 
@@ -272,7 +278,7 @@ async def test_a_worker_waits_for_what_is_away_when_it_starts(
             site.proxies[name].refuse(False)
         await site.wait_for("/startupz", 200)
         await site.wait_for("/readyz", 200)
-    said = [each.getMessage() for each in caplog.records]
+    said = said_by(caplog, startup)
     assert {each.split(", ")[0] for each in said[: len(wrong)]} == {f"waiting for {each}" for each in wrong}
     assert {each.split(", ")[0] for each in said[len(wrong) :]} == {f"{each} is there" for each in wrong}
     assert len(said) == 2 * len(wrong)
@@ -285,7 +291,7 @@ async def test_a_worker_that_waits_for_long_says_so_now_and_then(
     monkeypatch.setattr(startup, "SAY_EVERY", 1.5)
     async with site.starting("redis"):
         await asyncio.sleep(5.0)
-        said = [each.getMessage() for each in caplog.records if "waiting for threads in" in each.getMessage()]
+        said = said_by(caplog, startup)
         assert 2 <= len(said) <= 4
         assert "for 0 s" not in said[0]
         assert "which is away, for " in said[1]
@@ -335,7 +341,7 @@ async def test_an_archive_that_is_away_when_a_worker_starts_keeps_it_from_nothin
         site.proxies["s3"].refuse(False)
         assert (await asyncio.wait_for(asked, 30)).text == "done"
         await site.wait_for("/readyz", 200, part="degraded")
-    said = [each.getMessage().split(", ")[0] for each in caplog.records]
+    said = [each.split(", ")[0] for each in said_by(caplog, startup)]
     assert said == ["waiting for archive", "archive is there"]
 
 
