@@ -7,6 +7,7 @@ bucket or tables of another version, does not, and ends the start at once.
 import asyncio
 import itertools
 import logging
+import ssl
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
@@ -74,8 +75,17 @@ async def _try_check(check: Check) -> str:
     except TimeoutError:
         return f"did not answer within {_ATTEMPT:.0f} s"
     except StoreUnavailableError as error:
+        if _is_of_certificate(error):
+            raise
         return str(error)
     return ""
+
+
+def _is_of_certificate(error: BaseException | None) -> bool:
+    """Whether a server is there and shows a certificate that is not trusted, which waiting does not heal."""
+    while error is not None and not isinstance(error, ssl.SSLCertVerificationError):
+        error = error.__cause__ or error.__context__
+    return error is not None
 
 
 async def check_later(backends: Backends) -> None:
