@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from helix_temporal.activities import (
@@ -29,6 +30,7 @@ from helix_temporal.activities.traces import TurnTraces
 from helix_temporal.activities.usage import UsageLog
 from helix_temporal.agents import Agent, AgentRegistry
 from helix_temporal.blobs import BlobStore
+from helix_temporal.blobs.guarded import GuardedBlobs
 from helix_temporal.blobs.probe import ProvedPlace, prove_once
 from helix_temporal.coldtier import Backlog, KeepHot, StoreNames, TieredThreads, V1Snapshots
 from helix_temporal.errors import HelixError, InvalidConfigError, StoreUnavailableError
@@ -93,8 +95,12 @@ async def _ask_store(read: Callable[[], Awaitable[object]], within: float) -> st
     except TimeoutError:
         return f"did not answer within {within:.0f} s"
     except HelixError as error:
-        return f"{type(error).__name__}: {error}"[:300]
+        return _describe(error)
     return ""
+
+
+def _describe(error: HelixError) -> str:
+    return f"{type(error).__name__}: {error}"[:300]
 
 
 class Backends:
@@ -151,8 +157,7 @@ class Backends:
             streams = self._places[chosen.streams_in].streams
         self.streams = streams
         self._streaming, self.traces = Streaming(streams), TurnTraces()
-        self.blobs = _make_blob_store(settings) if blobs is None else blobs
-        self._proved = _bucket_of_settings(settings) if blobs is None else None
+        self.blobs, self._proved = (blobs, None) if blobs is not None else _make_blob_store(settings)
         self.tiered: TieredThreads | None = None
         expiry = settings.expire_unarchived_after
         self.threads: ThreadStore = HotThreads(
@@ -165,8 +170,9 @@ class Backends:
             raise InvalidConfigError(
                 "archive is 'required', and there is no cold tier: set s3_bucket or cold_directory"
             )
-        if self.blobs is not None:
-            self.threads = self.tiered = _make_tiered_threads(settings, compared, self.blobs, names)
+        self._guarded = None if self.blobs is None else GuardedBlobs(self.blobs)
+        if self._guarded is not None:
+            self.threads = self.tiered = _make_tiered_threads(settings, compared, self._guarded, names)
             payloads = self.tiered.payloads
         self.payloads = Payloads(payloads)
         self.workspaces = import_providers(settings.workspaces) | dict(workspaces or {})
@@ -212,8 +218,8 @@ class Backends:
         # A durable store never gives a revision twice, so its rows may be remembered.
         recalls = rows.durable
         packs = None
-        if self.blobs is not None:
-            packs = RecordPacks(self.blobs, prefix=self.settings.s3_prefix)
+        if self._guarded is not None:
+            packs = RecordPacks(self._guarded, prefix=self.settings.s3_prefix)
         store = RowSessions(
             rows,
             self.threads,
@@ -248,22 +254,69 @@ class Backends:
             ForeignDeploymentError: The threads of this hot store go to another archive.
             StoreUnavailableError: A server does not answer; names the setting that says where it is.
         """
-        with _name_setting_in_errors(self._places.chosen.threads_in):
-            await self.hot.check()
-        for kind, place in self._places.items():
-            with _name_setting_in_errors(kind):
-                await place.check()
-        if self._mark is not None:
-            with _name_setting_in_errors(self._places.chosen.threads_in):
-                await self._mark.check()
-        if self._hot_is_own:
-            await self._warn_of_threads_elsewhere()
-        if self.blobs is not None:
-            with _name_setting_in_errors("s3"):
-                await prove_once(self.blobs, self._proved)
+        for check in self.list_checks().values():
+            await check()
+        await self.warn_of_threads_elsewhere()
+        if not self.needs_archive:
+            await self.check_archive()
 
-    async def _warn_of_threads_elsewhere(self) -> None:
+    def list_checks(self) -> dict[str, Callable[[], Awaitable[None]]]:
+        """`check` in parts, of all stores without which a worker can do nothing: by what is there, and where.
+
+        The archive is among them where it is required.
+        """
+        chosen = self._places.chosen
+        kinds = dict.fromkeys((chosen.threads_in, *self._places))
+        checks = {self._describe_kind(kind): partial(self._check_kind, kind) for kind in kinds}
+        return {**checks, "archive": self.check_archive} if self.needs_archive else dict(checks)
+
+    def _describe_kind(self, kind: str) -> str:
+        """What is in a kind of store first of all."""
+        chosen = self._places.chosen
+        if kind == chosen.threads_in:
+            return self._describe_threads()
+        return f"state in {kind}" if kind == chosen.state_in else f"streams in {kind}"
+
+    def _describe_threads(self) -> str:
+        where = self._places.chosen.threads_in if self._hot_is_own else "the store that the program gave"
+        return f"threads in {where}"
+
+    async def _check_kind(self, kind: str) -> None:
+        has_threads = kind == self._places.chosen.threads_in
+        with _name_setting_in_errors(kind):
+            if has_threads:
+                await self.hot.check()
+            if kind in self._places:
+                await self._places[kind].check()
+            if has_threads and self._mark is not None:
+                await self._mark.check()
+
+    @property
+    def needs_archive(self) -> bool:
+        """Nobody is answered without the archive: ``archive="required"``."""
+        return self.settings.archive == "required"
+
+    async def check_archive(self) -> None:
+        """Prove that the archive, if there is one, honours write conditions; from then on it is used.
+
+        Raises:
+            ConditionalWritesUnsupportedError, ArchiveAccessError, StoreUnavailableError: See there.
+        """
+        if self.blobs is None or self._guarded is None:
+            return
+        with _name_setting_in_errors("s3"):
+            await prove_once(self.blobs, self._proved)
+        self._guarded.refusal = None
+
+    def refuse_archive(self, why: HelixError) -> None:
+        """Let no call use the archive before `check_archive` has passed; each raises this."""
+        if self._guarded is not None:
+            self._guarded.refusal = why
+
+    async def warn_of_threads_elsewhere(self) -> None:
         """Say that a store which is named holds threads, where another one has taken them over."""
+        if not self._hot_is_own:
+            return
         here, file = self._places.chosen.threads_in, self.settings.sqlite_file
         there = {"postgres"} & self._places.keys()
         if file is not None and file.exists():
@@ -302,21 +355,35 @@ class Backends:
     async def find_unanswered(self, within: float, *, every: bool = False) -> dict[str, str]:
         """Stores that do not answer a read within so many seconds, and what they say; for probes.
 
-        Of the archive only where it is required, or ``every`` store is asked: sessions go on without it
-        otherwise.
+        Of the archive only where it is required, was found unfit (see `find_degraded`), or ``every`` store is
+        asked: sessions go on without it otherwise.
         """
-        chosen = self._places.chosen
-        threads_in = chosen.threads_in if self._hot_is_own else "the store that the program gave"
         asked: dict[str, Callable[[], Awaitable[object]]] = {
-            f"threads in {threads_in}": lambda: self.hot.read_header(_PROBED)
+            self._describe_threads(): lambda: self.hot.read_header(_PROBED)
         }
         if self._sessions is not None:
-            asked[f"state in {chosen.state_in}"] = self._sessions.now
-        blobs = self.blobs
-        if blobs is not None and (every or self.settings.archive == "required"):
-            asked["archive"] = lambda: blobs.get(f"{self.settings.s3_prefix}/{_PROBED}")
+            asked[f"state in {self._places.chosen.state_in}"] = self._sessions.now
+        if self.blobs is not None and (every or self.needs_archive):
+            asked["archive"] = self._ask_archive
         found = await asyncio.gather(*(_ask_store(each, within) for each in asked.values()))
-        return {name: why for name, why in zip(asked, found, strict=True) if why}
+        unfit = self._guarded.refusal if self._guarded is not None else None
+        said = {"archive": _describe(unfit)} if unfit is not None and not unfit.retryable else {}
+        return said | {name: why for name, why in zip(asked, found, strict=True) if why}
+
+    async def find_degraded(self, within: float) -> dict[str, str]:
+        """The archive, where it does not answer and is not required, and what it says; for probes.
+
+        Sessions that are open go on without it.  One that is new, or has ended, cannot be opened: the archive
+        has its epoch, and perhaps its messages.
+        """
+        if self.blobs is None or self.needs_archive:
+            return {}
+        why = await _ask_store(self._ask_archive, within)
+        return {"archive": why} if why else {}
+
+    async def _ask_archive(self) -> None:
+        if self.blobs is not None:
+            await self.blobs.get(f"{self.settings.s3_prefix}/{_PROBED}")
 
     def start_traces(self, telemetry: Telemetry | None) -> None:
         """Tell of turns in traces, if ``telemetry`` has a provider for them or the settings say so."""
@@ -541,14 +608,15 @@ class _Places(dict[str, Any]):
         return MemoryBackend(stream_limits=self._settings.stream_limits)
 
 
-def _make_blob_store(settings: Settings) -> BlobStore | None:
+def _make_blob_store(settings: Settings) -> tuple[BlobStore | None, ProvedPlace | None]:
+    """The archive that settings name, and which bucket it is."""
     if settings.s3_bucket is not None:
         from helix_temporal.blobs.s3 import S3Blobs  # noqa: PLC0415
 
         access, secret = settings.s3_access_key, settings.s3_secret_key
         timeouts = settings.timeouts
         read_timeout = max(timeouts.s3_read, timeouts.flush_attempt).total_seconds()
-        return S3Blobs(
+        blobs = S3Blobs(
             settings.s3_bucket,
             endpoint=settings.s3_endpoint,
             region=settings.s3_region,
@@ -557,20 +625,18 @@ def _make_blob_store(settings: Settings) -> BlobStore | None:
             read_timeout=read_timeout,
             total_timeout=max(60.0, read_timeout),
         )
+        place = ProvedPlace(
+            settings.s3_endpoint,
+            settings.s3_region,
+            settings.s3_bucket,
+            access.get_secret_value() if access else None,
+        )
+        return blobs, place
     if settings.cold_directory is not None:
         from helix_temporal.blobs.directory import DirectoryBlobs  # noqa: PLC0415
 
-        return DirectoryBlobs(settings.cold_directory)
-    return None
-
-
-def _bucket_of_settings(settings: Settings) -> ProvedPlace | None:
-    """Which bucket settings name."""
-    if settings.s3_bucket is None:
-        return None
-    access = settings.s3_access_key
-    key = access.get_secret_value() if access else None
-    return ProvedPlace(settings.s3_endpoint, settings.s3_region, settings.s3_bucket, key)
+        return DirectoryBlobs(settings.cold_directory), None
+    return None, None
 
 
 def _name_stores(settings: Settings, hot_name: str, hot: object, blobs: object) -> StoreNames:

@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple, Self
 
@@ -44,18 +44,25 @@ _REFUSED: Final = frozenset(
 """Answers of a Temporal that is there, and does not say who polls: not to this key, never, or not now."""
 
 
+async def find_none(_within: float) -> Mapping[str, str]:
+    """No store that could be away."""
+    return {}
+
+
 @dataclass(frozen=True, slots=True)
 class Probed:
     """What a probe is told: well if there is nothing that is wrong.
 
     Attributes:
         unknown: What could not be found out, and why; nothing is known to be wrong there.
+        degraded: What is away, and leaves the worker something to do.
         busy: What keeps a worker that is well from taking more work.
         notes: What is well, and still a reason why it has nothing to do.
     """
 
     wrong: Mapping[str, str]
     unknown: Mapping[str, str] = field(default_factory=dict)
+    degraded: Mapping[str, str] = field(default_factory=dict)
     busy: Mapping[str, str] = field(default_factory=dict)
     notes: Mapping[str, str] = field(default_factory=dict)
 
@@ -105,94 +112,30 @@ class _Refused(NamedTuple):
     why: str
 
 
-class WorkerHealth:
-    """What a worker says of itself.
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """A worker whose servers have been there, and what can be asked about it.
 
-    Args:
-        worker: The worker; it has started once it runs.
+    Attributes:
+        worker: The worker.
         client: Its client, which asks Temporal who polls.
-        find_unanswered: Asks the stores.
-        slots: Counts its activities; None if nobody does.
+        find_unanswered: Asks the stores without which it can do nothing.
+        find_degraded: Asks those without which it can do less.
+        slots: Counts its activities; by default nobody does.
     """
 
-    def __init__(
-        self,
-        worker: Worker,
-        client: Client,
-        find_unanswered: FindUnanswered,
-        slots: ActivitySlots | None = None,
-    ) -> None:
-        self._worker, self._client, self._find_unanswered = worker, client, find_unanswered
-        self._slots = slots or ActivitySlots(None)
-        self._has_started = self._stops = False
-        self._asked_at = float("-inf")
-        self._asked = Probed({})
-        self._asking = asyncio.Lock()
+    worker: Worker
+    client: Client
+    find_unanswered: FindUnanswered
+    find_degraded: FindUnanswered = find_none
+    slots: ActivitySlots = field(default_factory=lambda: ActivitySlots(None))
 
-    def start(self) -> None:
-        """The stores passed their check: from now on it serves."""
-        self._has_started = True
-
-    def stop(self) -> None:
-        """From now on it drains, and is not ready."""
-        self._stops = True
-
-    async def probe_live(self) -> Probed:
-        """That this is answered says that the event loop turns."""
-        ended = self._has_started and not self._stops and self._worker.is_shutdown
-        return Probed({"worker": "has ended, and the process has not"} if ended else {})
-
-    async def probe_started(self) -> Probed:
-        """The stores passed their check."""
-        return Probed(
-            {} if self._has_started else {"worker": "has not started: its stores are being checked"}
-        )
-
-    async def probe_ready(self) -> Probed:
-        """It has started, does not drain, polls its task queue, and its stores answer."""
-        if self._stops:
-            return Probed({"worker": "drains: it takes no new work"})
-        started = await self.probe_started()
-        if not started.is_well:
-            return started
-        return replace(await self._ask(), busy=self._slots.describe())
-
-    async def _ask(self) -> Probed:
-        async with self._asking:
-            if time.monotonic() - self._asked_at > ASKED_EVERY:
-                stores, temporal = await asyncio.gather(
-                    self._find_unanswered(ANSWER_WITHIN), self._ask_temporal()
-                )
-                self._note_unknown(temporal.unknown)
-                self._asked = Probed({**stores, **temporal.wrong}, temporal.unknown, notes=temporal.notes)
-                self._asked_at = time.monotonic()
-            return self._asked
-
-    def _note_unknown(self, unknown: Mapping[str, str]) -> None:
-        if unknown and not self._asked.unknown:
-            what = ", ".join(f"{name} {why}" for name, why in unknown.items())
-            logger.warning("the probe of readiness leaves something out: %s", what)
-
-    async def _ask_temporal(self) -> Probed:
-        """Whether Temporal says that this worker polls."""
-        identity = self._worker.config().get("identity") or self._client.identity
-        polls, wrong = Polls(identity, self._worker.task_queue), ""
-        try:
-            async with asyncio.timeout(ANSWER_WITHIN):
-                for kind in _KINDS:
-                    found = await self._describe_queue(kind)
-                    if isinstance(found, _Refused):
-                        return Probed({}, {"temporal": found.why})
-                    polls = polls.with_pollers(found.pollers)
-                    taken = self._slots.are_all_taken
-                    wrong = polls.find_wrong(datetime.now(UTC), slots_taken=taken)
-                    if not wrong:
-                        return Probed({}, notes=self._build_notes(found.versioning_info))
-        except RPCError as error:
-            wrong = f"does not answer ({error.status.name})"
-        except TimeoutError:
-            wrong = f"did not answer within {ANSWER_WITHIN:.0f} s"
-        return Probed({"temporal": wrong})
+    def build_notes(self, routes: TaskQueueVersioningInfo) -> Mapping[str, str]:
+        """What is to be said of its version, by what Temporal says of the task queue."""
+        version = self._version
+        if version is None or is_given_work(version.deployment_name, version.build_id, routes):
+            return {}
+        return {"version": describe_idle_version(version.deployment_name, version.build_id)}
 
     async def warn_if_idle(self) -> None:
         """Warn once if the worker's version is given no work, as one that nobody has made current."""
@@ -200,33 +143,114 @@ class WorkerHealth:
             return
         await asyncio.sleep(NOTICED_AFTER)
         with suppress(RPCError):
-            found = await self._describe_queue(TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW)
-            if not isinstance(found, _Refused) and (notes := self._build_notes(found.versioning_info)):
+            found = await _describe_queue(self, TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW)
+            if not isinstance(found, _Refused) and (notes := self.build_notes(found.versioning_info)):
                 logger.warning("this worker serves %s", notes["version"])
-
-    def _build_notes(self, routes: TaskQueueVersioningInfo) -> Mapping[str, str]:
-        version = self._version
-        if version is None or is_given_work(version.deployment_name, version.build_id, routes):
-            return {}
-        return {"version": describe_idle_version(version.deployment_name, version.build_id)}
 
     @property
     def _version(self) -> WorkerDeploymentVersion | None:
-        config = self._worker.config().get("deployment_config")
+        config = self.worker.config().get("deployment_config")
         return config.version if config is not None and config.use_worker_versioning else None
 
-    async def _describe_queue(self, kind: TaskQueueType.ValueType) -> DescribeTaskQueueResponse | _Refused:
-        request = DescribeTaskQueueRequest(
-            namespace=self._client.namespace,
-            task_queue=TaskQueue(name=self._worker.task_queue),
-            task_queue_type=kind,
-        )
+
+class WorkerHealth:
+    """What a worker says of itself, from before it has a connection to Temporal on.
+
+    Attributes:
+        away: What it waits for before it serves, and what that said.
+    """
+
+    def __init__(self) -> None:
+        self.away: dict[str, str] = {}
+        self._serving: Serving | None = None
+        self._stops = False
+        self._asked_at = float("-inf")
+        self._asked = Probed({})
+        self._asking = asyncio.Lock()
+
+    def start(self, serving: Serving) -> None:
+        """Its servers passed their check: from now on it serves."""
+        self._serving = serving
+
+    def stop(self) -> None:
+        """From now on it drains, and is not ready."""
+        self._stops = True
+
+    async def probe_live(self) -> Probed:
+        """That this is answered says that the event loop turns."""
+        serving = self._serving
+        ended = serving is not None and not self._stops and serving.worker.is_shutdown
+        return Probed({"worker": "has ended, and the process has not"} if ended else {})
+
+    async def probe_started(self) -> Probed:
+        """Temporal and the stores passed their check."""
+        if self._serving is not None:
+            return Probed({})
+        return Probed(dict(self.away) or {"worker": "has not started: its stores are being checked"})
+
+    async def probe_ready(self) -> Probed:
+        """It has started, does not drain, polls its task queue, and its stores answer."""
+        if self._stops:
+            return Probed({"worker": "drains: it takes no new work"})
+        if self._serving is None:
+            return await self.probe_started()
+        serving = self._serving
+        return replace(await self._ask(serving), busy=serving.slots.describe())
+
+    async def _ask(self, serving: Serving) -> Probed:
+        async with self._asking:
+            if time.monotonic() - self._asked_at > ASKED_EVERY:
+                stores, degraded, temporal = await asyncio.gather(
+                    serving.find_unanswered(ANSWER_WITHIN),
+                    serving.find_degraded(ANSWER_WITHIN),
+                    self._ask_temporal(serving),
+                )
+                found = Probed({**stores, **temporal.wrong}, temporal.unknown, degraded, notes=temporal.notes)
+                self._note_unknown(temporal.unknown)
+                self._asked, self._asked_at = found, time.monotonic()
+            return self._asked
+
+    def _note_unknown(self, unknown: Mapping[str, str]) -> None:
+        if unknown and not self._asked.unknown:
+            what = ", ".join(f"{name} {why}" for name, why in unknown.items())
+            logger.warning("the probe of readiness leaves something out: %s", what)
+
+    async def _ask_temporal(self, serving: Serving) -> Probed:
+        """Whether Temporal says that this worker polls."""
+        identity = serving.worker.config().get("identity") or serving.client.identity
+        polls, wrong = Polls(identity, serving.worker.task_queue), ""
         try:
-            return await self._client.workflow_service.describe_task_queue(request)
+            async with asyncio.timeout(ANSWER_WITHIN):
+                for kind in _KINDS:
+                    found = await _describe_queue(serving, kind)
+                    if isinstance(found, _Refused):
+                        return Probed({}, {"temporal": found.why})
+                    polls = polls.with_pollers(found.pollers)
+                    taken = serving.slots.are_all_taken
+                    wrong = polls.find_wrong(datetime.now(UTC), slots_taken=taken)
+                    if not wrong:
+                        return Probed({}, notes=serving.build_notes(found.versioning_info))
         except RPCError as error:
-            if error.status not in _REFUSED:
-                raise
-            return _Refused(f"does not say who polls ({error.status.name})")
+            wrong = f"does not answer ({error.status.name})"
+        except TimeoutError:
+            wrong = f"did not answer within {ANSWER_WITHIN:.0f} s"
+        return Probed({"temporal": wrong})
+
+
+async def _describe_queue(
+    serving: Serving, kind: TaskQueueType.ValueType
+) -> DescribeTaskQueueResponse | _Refused:
+    request = DescribeTaskQueueRequest(
+        namespace=serving.client.namespace,
+        task_queue=TaskQueue(name=serving.worker.task_queue),
+        task_queue_type=kind,
+    )
+    try:
+        return await serving.client.workflow_service.describe_task_queue(request)
+    except RPCError as error:
+        if error.status not in _REFUSED:
+            raise
+        return _Refused(f"does not say who polls ({error.status.name})")
 
 
 class HealthServer:
@@ -291,13 +315,7 @@ class HealthServer:
             return _response("405 Method Not Allowed", {"method": "GET expected"})
         probed = await self._probes[path]()
         status = "200 OK" if probed.is_well else "503 Service Unavailable"
-        told = {
-            "wrong": probed.wrong,
-            "unknown": probed.unknown,
-            "busy": probed.busy,
-            "notes": probed.notes,
-        }
-        return _response(status, {"ok": probed.is_well, **{name: dict(each) for name, each in told.items()}})
+        return _response(status, {"ok": probed.is_well, **asdict(probed)})
 
 
 def _response(status: str, body: Mapping[str, Any]) -> bytes:

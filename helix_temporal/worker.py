@@ -4,13 +4,13 @@ import asyncio
 import gc
 import os
 import signal
-from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 from temporalio.client import Client
 from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
@@ -19,13 +19,14 @@ from temporalio.worker import Worker, WorkerDeploymentConfig
 from helix_temporal._setting_rules import redact_url
 from helix_temporal.agents import Agent
 from helix_temporal.agents.checks import check_type
-from helix_temporal.client._diagnosis import check_namespace_exists
-from helix_temporal.errors import InvalidConfigError, StoreUnavailableError
-from helix_temporal.health import HealthServer, WorkerHealth
+from helix_temporal.client._diagnosis import check_temporal
+from helix_temporal.errors import HelixError, InvalidConfigError, StoreUnavailableError
+from helix_temporal.health import HealthServer, Serving, WorkerHealth
 from helix_temporal.outages import StoreOutages
 from helix_temporal.plugin import HelixPlugin
 from helix_temporal.settings import Settings
 from helix_temporal.slots import ActivitySlots, DrainedActivities
+from helix_temporal.startup import check_later, wait_for_servers
 from helix_temporal.telemetry import Telemetry
 from helix_temporal.telemetry.runtime import metrics_runtime
 
@@ -43,29 +44,54 @@ async def connect(
 
     Raises:
         InvalidConfigError: ``settings`` are none; `Settings.from_env` reads those of the environment.  Or
-            metrics cannot be given out where they say.
-        StoreUnavailableError: Temporal does not answer.
+            metrics cannot be given out where they say.  Or Temporal refuses the key or the certificate.
+        StoreUnavailableError: Temporal does not answer; nothing is waited for (`serve` waits).
     """
+    helix, connecting = _prepare_connection(settings, agents, telemetry, plugin)
+    return await connecting(), helix
+
+
+def _prepare_connection(
+    settings: Settings, agents: Sequence[Agent], telemetry: Telemetry | None, plugin: dict[str, Any]
+) -> tuple[HelixPlugin, Callable[[], Awaitable[Client]]]:
+    """The plugin, and what connects a client with it, as often as it is called."""
     check_type(settings, Settings, "settings")
     helix = HelixPlugin(settings, agents=agents, telemetry=telemetry, **plugin)
     runtime = metrics_runtime(_with_addresses(telemetry or Telemetry(), settings))
     key = settings.temporal_api_key
-    try:
-        client = await Client.connect(
-            settings.temporal_address,
-            namespace=settings.temporal_namespace,
-            tls=settings.temporal_tls,
-            api_key=key.get_secret_value() if key else None,
-            plugins=[helix],
-            runtime=runtime,
+
+    async def connect_once() -> Client:
+        try:
+            return await Client.connect(
+                settings.temporal_address,
+                namespace=settings.temporal_namespace,
+                tls=settings.temporal_tls,
+                api_key=key.get_secret_value() if key else None,
+                plugins=[helix],
+                runtime=runtime,
+            )
+        except RuntimeError as error:
+            raise _connection_error(settings, error) from error
+
+    return helix, connect_once
+
+
+_REFUSALS: Final = ("code: Unauthenticated", "code: PermissionDenied", "peer certificate")
+"""What the SDK says of a server that is there, and takes no connection like this one."""
+
+
+def _connection_error(settings: Settings, error: RuntimeError) -> HelixError:
+    """What keeps a client from connecting: Temporal is away, or refuses."""
+    where, how = settings.temporal_address, "with" if settings.temporal_tls else "without"
+    if any(each in str(error) for each in _REFUSALS):
+        return InvalidConfigError(
+            f"Temporal at {where} takes no connection {how} TLS and with this key: see the settings "
+            f"temporal_tls and temporal_api_key ({error})"
         )
-    except RuntimeError as error:
-        raise StoreUnavailableError(
-            f"Temporal at {settings.temporal_address} does not answer; is it running? It was asked "
-            f"{'with' if settings.temporal_tls else 'without'} TLS. See the settings temporal_address and "
-            f"temporal_tls ({error})"
-        ) from error
-    return client, helix
+    return StoreUnavailableError(
+        f"Temporal at {where} does not answer; is it running? It was asked {how} TLS. See the settings "
+        f"temporal_address and temporal_tls ({error})"
+    )
 
 
 def _with_addresses(telemetry: Telemetry, settings: Settings) -> Telemetry:
@@ -73,6 +99,10 @@ def _with_addresses(telemetry: Telemetry, settings: Settings) -> Telemetry:
     if telemetry.prometheus is not None or telemetry.otlp is not None:
         return telemetry
     return replace(telemetry, prometheus=settings.metrics_prometheus, otlp=settings.metrics_otlp)
+
+
+_CONNECTED_WITHIN: Final = 10.0
+"""Seconds for one attempt to connect to Temporal; the SDK waits for 30 where nothing is refused."""
 
 
 class HelixWorker:
@@ -83,12 +113,20 @@ class HelixWorker:
         async with HelixWorker(client, plugin):
             ...
 
+    While Temporal or a store is away, it does not serve yet: it tries again until they are there, says so in
+    the log, and by its probes.  Cancelling ends that at once (``asyncio.timeout`` is a limit of your own).
+    What is wrong raises at once: a password, a bucket that is missing, tables of another version.  An archive
+    that is away, and not required, keeps no worker from serving.
+
     Args:
         client: Connected with the plugin.
         plugin: By default the client's.
         drain: Seconds that running activities have to end when the worker stops; None for as long as the
             longest of its model calls and tools may take, since a call that is cancelled is made, and paid
             for, again.  A worker without running activities stops at once.
+        wait: Whether to wait for servers that are away; otherwise that is `StoreUnavailableError`.
+        health: Probes of this process that are answered already; by default those of the settings'
+            ``health_port`` are answered by this.
         options: Further arguments for `temporalio.worker.Worker`.  Without a ``tuner``, an
             ``activity_executor`` or a number of its own it takes as many activities at once as the settings
             say, 1,000 by default: model calls wait for their provider, and must not keep store operations
@@ -106,6 +144,8 @@ class HelixWorker:
         plugin: HelixPlugin | None = None,
         *,
         drain: float | None = None,
+        wait: bool = True,
+        health: WorkerHealth | None = None,
         **options: Any,
     ) -> None:
         plugin = _plugin_of(client, plugin, options.get("plugins", ()))
@@ -117,13 +157,19 @@ class HelixWorker:
             options.setdefault("max_concurrent_activities", plugin.settings.max_concurrent_activities)
         if (version := _worker_version(plugin.settings)) is not None:
             options.setdefault("deployment_config", version)
+        stores = plugin.backends
         self._slots = ActivitySlots(options.get("max_concurrent_activities"), options["task_queue"])
-        find_unanswered = plugin.backends.find_unanswered
-        self._outages = StoreOutages(partial(find_unanswered, every=True))
+        self._outages = StoreOutages(partial(stores.find_unanswered, every=True))
         options["interceptors"] = [*(options.get("interceptors") or ()), self._slots, self._outages]
-        self._worker = Worker(client, **options)
-        self._health = WorkerHealth(self._worker, client, find_unanswered, self._slots)
+        self._worker, self._wait = Worker(client, **options), wait
+        self._serving = Serving(
+            self._worker, client, stores.find_unanswered, stores.find_degraded, self._slots
+        )
+        self._answers_probes = health is None
+        self._health = WorkerHealth() if health is None else health
         self._probes = AsyncExitStack()
+        self._are_servers_there = False
+        self._checking_archive: asyncio.Task[None] | None = None
         self._idle_warning: asyncio.Task[None] | None = None
 
     @property
@@ -132,29 +178,66 @@ class HelixWorker:
         return self._slots.drained
 
     async def __aenter__(self) -> Worker:
-        """Check the stores, then serve.
+        """Check the stores, waiting for those that are away, then serve.
 
         Raises:
             UnsafeRedisPolicyError, ConditionalWritesUnsupportedError: A server would lose data.
-            StoreUnavailableError: A server does not answer.
+            StoreUnavailableError: A server does not answer, and ``wait`` is false.
             InvalidConfigError: The port of probes cannot be had, or the server does not have the namespace.
         """
-        settings = self._plugin.settings
-        try:
-            if settings.health_port is not None:
-                server = HealthServer(self._health, settings.health_host, settings.health_port)
-                await self._probes.enter_async_context(server)
-            # A worker that finds it missing itself cancels the block, which cannot say why.
-            await check_namespace_exists(self._client)
-            await self._plugin.backends.check()
-        except BaseException:
-            await self._probes.aclose()
-            await self._plugin.backends.close()
-            raise
-        self._health.start()
+        if self._answers_probes:
+            settings = self._plugin.settings
+            await self._probes.enter_async_context(answer_probes(settings, self._health))
+        await self.wait_for_servers()
+        self._health.start(self._serving)
         worker = await self._worker.__aenter__()
-        self._idle_warning = asyncio.create_task(self._health.warn_if_idle())
+        self._idle_warning = asyncio.create_task(self._serving.warn_if_idle())
         return worker
+
+    async def wait_for_servers(self) -> None:
+        """The first part of ``async with``: come back once all servers are there; nothing the second time.
+
+        Raises:
+            HelixError: As ``async with``; the stores are closed then.
+        """
+        if self._are_servers_there:
+            return
+        stores = self._plugin.backends
+        # A worker that finds the namespace missing itself cancels the block, which cannot say why.
+        checks = {"temporal": partial(check_temporal, self._client), **stores.list_checks()}
+        if not stores.needs_archive:
+            checks["archive"] = self._check_archive
+        try:
+            if self._wait:
+                await wait_for_servers(checks, self._health.away)
+            else:
+                for check in checks.values():
+                    await check()
+            await stores.warn_of_threads_elsewhere()
+        except BaseException:
+            await self._close()
+            raise
+        self._are_servers_there = True
+
+    async def _check_archive(self) -> None:
+        """Check the archive now, or, if it is away, as soon as it is there."""
+        stores = self._plugin.backends
+        try:
+            await stores.check_archive()
+        except StoreUnavailableError as away:
+            if not self._wait:
+                raise
+            stores.refuse_archive(away)
+            self._checking_archive = asyncio.create_task(check_later(stores))
+
+    async def _close(self) -> None:
+        self._slots.stop()
+        await self._outages.stop()
+        if self._checking_archive is not None:
+            self._checking_archive.cancel()
+            await asyncio.gather(self._checking_archive, return_exceptions=True)
+        await self._probes.aclose()
+        await self._plugin.backends.close()
 
     async def __aexit__(
         self,
@@ -170,10 +253,7 @@ class HelixWorker:
         try:
             await self._worker.__aexit__(kind, exception, traceback)
         finally:
-            self._slots.stop()
-            await self._outages.stop()
-            await self._probes.aclose()
-            await self._plugin.backends.close()
+            await self._close()
 
 
 def _plugin_of(client: Client, wanted: HelixPlugin | None, own: Sequence[Any]) -> HelixPlugin:
@@ -264,18 +344,69 @@ def _describe_store(settings: Settings, where: str) -> str:
 async def serve(settings: Settings, agents: Sequence[Agent], **plugin: Any) -> DrainedActivities:
     """Run a worker until SIGINT or SIGTERM; prints `startup_line` once it serves.
 
+    While Temporal or a store is away, it waits, as `HelixWorker` does; a signal ends the process meanwhile.
+
     Returns:
         How the activities ended that still ran when it was told to stop.
     """
-    end_on_sigterm()
-    client, helix = await connect(settings, agents, **plugin)
-    stop = stop_on_signals()
-    worker = HelixWorker(client, helix)
-    async with worker:
-        _spare_the_collector()
-        print(startup_line(settings, given=plugin.get("backends") is not None), flush=True)  # noqa: T201 (whoever runs it must see where things are)
-        await stop.wait()
+    async with prepare_worker(settings, agents, **plugin) as (_, worker):
+        stop = stop_on_signals()
+        async with worker:
+            _spare_the_collector()
+            print(startup_line(settings, given=plugin.get("backends") is not None), flush=True)  # noqa: T201 (whoever runs it must see where things are)
+            await stop.wait()
     return worker.drained
+
+
+@asynccontextmanager
+async def prepare_worker(
+    settings: Settings,
+    agents: Sequence[Agent] = (),
+    *,
+    telemetry: Telemetry | None = None,
+    task_queue: str | None = None,
+    **plugin: Any,
+) -> AsyncIterator[tuple[Client, HelixWorker]]:
+    """A client and a worker whose servers are there, ready to serve; probes are answered from the start on.
+
+    SIGTERM ends the process until then.
+
+    Raises:
+        HelixError: As `connect` and `HelixWorker`; but what is merely away is waited for.
+    """
+    end_on_sigterm()
+    helix, connect_once = _prepare_connection(settings, agents, telemetry, plugin)
+    health = WorkerHealth()
+    async with answer_probes(settings, health):
+        connected: list[Client] = []
+
+        async def check_connection() -> None:
+            try:
+                async with asyncio.timeout(_CONNECTED_WITHIN):
+                    connected.append(await connect_once())
+            except TimeoutError as error:
+                where = settings.temporal_address
+                raise StoreUnavailableError(f"Temporal at {where} did not answer in time") from error
+
+        await wait_for_servers({"temporal": check_connection}, health.away)
+        own: dict[str, Any] = {} if task_queue is None else {"task_queue": task_queue}
+        worker = HelixWorker(connected[0], helix, health=health, **own)
+        await worker.wait_for_servers()
+        yield connected[0], worker
+
+
+@asynccontextmanager
+async def answer_probes(settings: Settings, health: WorkerHealth) -> AsyncIterator[None]:
+    """Answer probes while the block runs, if the settings name a port for them.
+
+    Raises:
+        InvalidConfigError: The port cannot be had.
+    """
+    if settings.health_port is None:
+        yield
+        return
+    async with HealthServer(health, settings.health_host, settings.health_port):
+        yield
 
 
 def end_on_sigterm() -> None:

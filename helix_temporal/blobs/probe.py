@@ -58,15 +58,6 @@ async def prove_conditional_writes(store: BlobStore, prefix: str) -> None:
         await asyncio.gather(*map(probe.remove_object, (name, *created, *replaced)))
 
 
-async def check_access(store: BlobStore, prefix: str) -> None:
-    """Read once, to see that a store answers and gives access; what is passing is repeated as above.
-
-    Raises:
-        StoreUnavailableError, ArchiveAccessError: As above.
-    """
-    await _Probe(store).repeat_call(lambda: store.get(f"{prefix.rstrip('/')}/answers"))
-
-
 class _Probe:
     def __init__(self, store: BlobStore) -> None:
         self._store = store
@@ -164,6 +155,8 @@ def _unsupported_error(what: str, found: str, expected: str) -> ConditionalWrite
     )
 
 
+_ANSWERS: Final = "helix-probe/answers"
+"""An object that is not there."""
 _PROVED_SECONDS: Final = 3600.0
 _MOST: Final = 64
 
@@ -184,15 +177,15 @@ _proved = Newest[ProvedPlace, float](_MOST)
 async def prove_once(store: BlobStore, place: ProvedPlace | None) -> None:
     """Prove that a store honours write conditions, unless this process has, within the last hour.
 
-    Then one read shows that it answers and gives access.  A store without a place is proved every time,
-    and so is one that failed.
+    In any case one read shows first that it answers and gives access: one that is away is told at once.  A
+    store without a place is proved every time, and so is one that failed.
 
     Raises:
         As `BlobStore.probe`.
     """
+    await store.get(_ANSWERS)
     until = None if place is None else _proved.get(place)
     if until is not None and time.monotonic() < until:
-        await check_access(store, "helix-probe")
         return
     await store.probe()
     if place is not None:

@@ -31,7 +31,7 @@ def health(
     It is asked where HELIX_HEALTH_HOST says that it listens.
 
     ready: it polls its task queue, its stores answer, and it does not drain.  live: its event loop turns.
-    started: its stores passed their check.
+    started: Temporal and its stores passed their check; what is away is named until then.
     """
     with exit_on_error():
         settings = Settings.from_env(os.environ)

@@ -11,7 +11,7 @@ from helix_temporal.cli._running import check_stores_shared, run_service
 from helix_temporal.maintenance import MaintenancePlan, ensure_schedules, maintenance_queue
 from helix_temporal.settings import Settings
 from helix_temporal.slots import DrainedActivities
-from helix_temporal.worker import HelixWorker, connect, end_on_sigterm, startup_line, stop_on_signals
+from helix_temporal.worker import end_on_sigterm, prepare_worker, startup_line, stop_on_signals
 
 
 def _interval_option(what: str) -> object:
@@ -58,13 +58,12 @@ async def _serve_maintenance(make_plan: Callable[[], MaintenancePlan]) -> Draine
     settings, plan = Settings.from_env(os.environ), make_plan()
     check_stores_shared(settings)
     queue = maintenance_queue(settings.task_queue)
-    client, helix = await connect(settings)
-    stop = stop_on_signals()
-    worker = HelixWorker(client, helix, task_queue=queue)
-    async with worker:
-        names = await ensure_schedules(client, settings.task_queue, plan)
-        print(startup_line(settings), flush=True)
-        print(f"Keeping {settings.temporal_address}, task queue {queue!r}", flush=True)
-        print(f"  schedules: {', '.join(names)}", flush=True)
-        await stop.wait()
+    async with prepare_worker(settings, task_queue=queue) as (client, worker):
+        stop = stop_on_signals()
+        async with worker:
+            names = await ensure_schedules(client, settings.task_queue, plan)
+            print(startup_line(settings), flush=True)
+            print(f"Keeping {settings.temporal_address}, task queue {queue!r}", flush=True)
+            print(f"  schedules: {', '.join(names)}", flush=True)
+            await stop.wait()
     return worker.drained

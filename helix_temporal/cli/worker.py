@@ -30,7 +30,8 @@ def worker(
     """Serve sessions of agents until SIGTERM or Ctrl-C; what is running then may finish first.
 
     Without a NAME all agents of the module are served.  Modules are looked for in this directory and on
-    PYTHONPATH.  Addresses of Temporal and the stores come from HELIX_… variables.
+    PYTHONPATH.  Addresses of Temporal and the stores come from HELIX_… variables; what of them is away is
+    waited for.
     HELIX_MAX_CONCURRENT_ACTIVITIES says how many model calls, tools and store operations run at once: 1,000
     by default.
     """

@@ -39,7 +39,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from helix_temporal._converter import read_failure
 from helix_temporal._failures import describe_failure
 from helix_temporal.client._worker_versions import describe_idle_version, is_given_work
-from helix_temporal.errors import HelixError, InvalidConfigError
+from helix_temporal.errors import HelixError, InvalidConfigError, StoreUnavailableError, split_text
 from helix_temporal.models.ids import session_workflow_prefix
 from helix_temporal.models.sessions import FailingCall
 
@@ -55,6 +55,9 @@ _FIRST_LOOK, _NEXT_LOOK = 10.0, 30.0
 
 A worker that was started together with its client is there by then, or another one has taken over.
 """
+_UNOPENED, _UNOPENED_LOOK = 15.0, 5.0
+"""Seconds without an answer of a store after which nobody is kept waiting for a session to be opened."""
+_OPEN: Final = "helix.sessions.open"
 _UNSERVED, _UNSERVED_LOOK = 15.0, 2.5
 """Seconds without any worker after which a read, which has no time-out, is given up."""
 _DEPTH: Final = 3
@@ -82,6 +85,11 @@ _UNPIN: Final = (
     "--versioning-override-behavior auto_upgrade)"
 )
 _NO_POLLER: Final = "no poller seen"
+_NO_ANSWER: Final = frozenset(
+    {RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED}
+)
+_BROKEN: Final = "transport error"
+"""The SDK's word for a connection that broke."""
 _LAST_FAILURE: Final = "include_last_failure"
 """Newer servers leave it out of what they tell of an activity; older SDKs cannot ask for it."""
 _REPORT_STATS: Final = "report_stats"
@@ -156,7 +164,7 @@ class Diagnosis:
             execution: Which.
             subject: What its caller knows it as.
         """
-        watch = asyncio.create_task(self._watch_execution(execution, subject))
+        watch = asyncio.create_task(self.watch_execution(execution, subject))
         try:
             yield
         finally:
@@ -188,12 +196,20 @@ class Diagnosis:
         calls = (await self._describe_execution(execution)).raw_description.pending_activities
         return any(each.state == _AT_WORK for each in calls)
 
-    async def _watch_execution(self, execution: Execution, subject: str) -> None:
+    async def watch_execution(self, execution: Execution, subject: str) -> str:
+        """Warn in the log of what holds an execution up; come back where a store has kept it from opening.
+
+        Args:
+            execution: Which.
+            subject: What its caller knows it as.
+
+        Returns:
+            What the store said.  The session is opened all the same once the store is back.
+        """
         reported: list[Any] = []
         pause = _FIRST_LOOK
         while True:
             await asyncio.sleep(pause)
-            pause = _NEXT_LOOK
             missing = await self.describe_missing_worker(execution) or await self._describe_untaken_start(
                 execution
             )
@@ -206,6 +222,10 @@ class Diagnosis:
             if reason and seen != reported and (attempts or not self._has_warned(kind)):
                 _log.warning("waiting for %s: %s", subject, reason)
             reported = seen
+            unopened = [each for each in failing if each.since and _is_kept_from_opening(each)]
+            if unopened and time.time() - unopened[0].since / 1000 >= _UNOPENED:
+                return describe_calls(unopened)
+            pause = _UNOPENED_LOOK if unopened else _NEXT_LOOK
 
     def _has_warned(self, missing: str) -> bool:
         """Whether somebody who waits has just been told the same of the workers; from now on it is so."""
@@ -721,17 +741,23 @@ def says_no_worker(error: RPCError) -> bool:
     return error.status is RPCStatusCode.FAILED_PRECONDITION and _NO_POLLER in str(error)
 
 
-async def check_namespace_exists(client: Client) -> None:
-    """Refuse a namespace that the server does not have; what else keeps it from answering shows later.
+async def check_temporal(client: Client) -> None:
+    """Refuse a server that does not answer, or lacks the namespace; what else it says shows later.
 
     Raises:
-        InvalidConfigError: It does not have it.
+        StoreUnavailableError: It does not answer.
+        InvalidConfigError: It does not have the namespace.
     """
     request = DescribeNamespaceRequest(namespace=client.namespace)
     try:
         await client.workflow_service.describe_namespace(request, timeout=_RPC)
     except RPCError as error:
         refuse_unknown_namespace(client, error)
+        if error.status in _NO_ANSWER or _BROKEN in str(error):
+            where = client.service_client.config.target_host
+            raise StoreUnavailableError(
+                f"Temporal at {where} does not answer ({error.status.name}); see the setting temporal_address"
+            ) from error
 
 
 def refuse_unknown_namespace(client: Client, error: RPCError) -> None:
@@ -783,6 +809,12 @@ def _describe_pinned_run(version: WorkerDeploymentVersion, queue: str) -> str:
 
 _SILENT: Final = "TimeoutError: activity Heartbeat timeout"
 """What Temporal says of an attempt whose worker was killed, or is frozen."""
+
+
+def _is_kept_from_opening(call: FailingCall) -> bool:
+    """Whether it is the open of the session itself, and a store does not answer."""
+    kind, _ = split_text(call.error)
+    return call.activity == _OPEN and not call.workflow_id and kind == StoreUnavailableError.__name__
 
 
 def _describe_call(call: FailingCall) -> str:

@@ -165,6 +165,8 @@ class SessionHandle:
             SessionExpiredError: The session is past its ``expires_at``, and is not renewed.
             TimeoutError: No answer within ``timeout`` seconds; the message may be answered later, ask
                 again with the same id to get it.
+            StoreUnavailableError: A store, such as the archive, has kept the session from being opened for
+                15 seconds; the message may be answered later, as above; its id is in ``facts``.
             SessionTerminatedError: The session's run was terminated or timed out while we waited.
             SessionNotFoundError: The session does not run, and no agent is named to start it with.
             AgentMismatchError: The session runs with another agent.

@@ -54,7 +54,13 @@ from helix_temporal.client._diagnosis import (
     refuse_unknown_namespace,
     says_no_worker,
 )
-from helix_temporal.errors import HelixError, InvalidRequestError, NoWorkerError, SessionTerminatedError
+from helix_temporal.errors import (
+    HelixError,
+    InvalidRequestError,
+    NoWorkerError,
+    SessionTerminatedError,
+    StoreUnavailableError,
+)
 from helix_temporal.models.deployments import Deployment, memo_of
 from helix_temporal.models.ids import ASK_AGAIN, child_workflow_prefix, workflow_id
 from helix_temporal.models.sessions import (
@@ -412,33 +418,52 @@ class Updates:
 
         Raises:
             InvalidRequestError: It waits for a turn of the session whose tool asks for it.
+            StoreUnavailableError: A store keeps the session from being opened.
         """
         if _awaits_turn(update, argument):
             self._refuse_own_tool(session_id)
+        async with self._take_place(session_id, argument):
+            asking = asyncio.ensure_future(
+                self._repeat_update(session_id, update, argument, result_type, start)
+            )
+            handle = self.get_workflow_handle(session_id)
+            unopened = asyncio.ensure_future(
+                self._diagnosis.watch_execution(handle.id, f"session {session_id!r}")
+            )
+            try:
+                await asyncio.wait((asking, unopened), return_when=asyncio.FIRST_COMPLETED)
+                if asking.done():
+                    return asking.result()
+                raise _unopened_error(session_id, argument, await unopened)
+            finally:
+                asking.cancel()
+                unopened.cancel()
+                await asyncio.gather(asking, unopened, return_exceptions=True)
+
+    async def _repeat_update(
+        self,
+        session_id: str,
+        update: str,
+        argument: Any,
+        result_type: type[Any] | None,
+        start: SessionInput | None,
+    ) -> Any:
         began = time.time()
         update_id = _update_id(update, argument)
-        async with (
-            self._take_place(session_id, argument),
-            self._diagnosis.log_while_waiting(
-                self.get_workflow_handle(session_id).id, f"session {session_id!r}"
-            ),
-        ):
-            for attempt in itertools.count():
-                try:
-                    return await self._update_once(
-                        session_id, update, argument, result_type, start, update_id
-                    )
-                except _RetryUpdate as again:
-                    _log.debug("session %r: update %r is sent again: %s", session_id, update, again)
-                    if again.ended:
-                        await self._check_alive(session_id, began)
-                    if again.gone and start is None:
-                        raise errors.SessionNotFoundError(
-                            f"session {session_id!r} is not running; name the agent to start it with"
-                        ) from again
-                    if again.refused:
-                        update_id = _update_id(update, argument)
-                await asyncio.sleep(retry_pause(attempt, first=0.05, longest=1.6))
+        for attempt in itertools.count():
+            try:
+                return await self._update_once(session_id, update, argument, result_type, start, update_id)
+            except _RetryUpdate as again:
+                _log.debug("session %r: update %r is sent again: %s", session_id, update, again)
+                if again.ended:
+                    await self._check_alive(session_id, began)
+                if again.gone and start is None:
+                    raise errors.SessionNotFoundError(
+                        f"session {session_id!r} is not running; name the agent to start it with"
+                    ) from again
+                if again.refused:
+                    update_id = _update_id(update, argument)
+            await asyncio.sleep(retry_pause(attempt, first=0.05, longest=1.6))
         raise AssertionError("unreachable")  # pragma: no cover
 
     def _refuse_own_tool(self, session_id: str) -> None:
@@ -679,6 +704,17 @@ def _no_answer_error() -> BaseException:
     # The SDK has put an error of its own in the place of a cancel.
     cancelled = task is not None and task.cancelling() > 0
     return asyncio.CancelledError() if cancelled else _RetryUpdate("no answer in time")
+
+
+def _unopened_error(session_id: str, argument: object, why: str) -> StoreUnavailableError:
+    """The error for a session that is not opened, since a store is away; what was asked waits for it."""
+    again = "it is asked once that answers"
+    if isinstance(argument, UserMessage):
+        again += f"; ask again with message id {argument.id!r} to get the answer"
+        return StoreUnavailableError(
+            f"session {session_id!r} cannot be opened now: {why}; {again}", message_id=argument.id
+        )
+    return StoreUnavailableError(f"session {session_id!r} cannot be opened now: {why}; {again}")
 
 
 def _awaits_turn(update: str, argument: object) -> bool:

@@ -105,7 +105,11 @@ async def helix_env(
         temporal = await exits.enter_async_context(await starting)
         own = activities(helix.backends) if callable(activities) else activities
         serving = HelixWorker(
-            temporal.client, helix, workflows=workflows, activities=own, **{"drain": 10.0, **worker}
+            temporal.client,
+            helix,
+            workflows=workflows,
+            activities=own,
+            **{"drain": 10.0, "wait": False, **worker},
         )
         await exits.enter_async_context(serving)
         queue, stores = chosen.task_queue, helix.backends

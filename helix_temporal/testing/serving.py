@@ -54,8 +54,8 @@ async def session_worker(
         worker: Further arguments for `HelixWorker`.
 
     Raises:
-        StoreUnavailableError: A server does not answer.
+        StoreUnavailableError: A server does not answer; with ``wait=True`` it is waited for.
     """
     client, helix = await connect(settings, agents, **(plugin or {}))
-    async with HelixWorker(client, helix, **{"drain": 10.0, **worker}):
+    async with HelixWorker(client, helix, **{"drain": 10.0, "wait": False, **worker}):
         yield Served(client, helix, SessionClient(client, task_queue=settings.task_queue, options=options))

@@ -206,7 +206,7 @@ def test_probes_ask_what_a_worker_answers(example: str) -> None:
             kind: container[f"{kind}Probe"]["httpGet"]["path"]
             for kind in ("startup", "liveness", "readiness")
         }
-        assert paths == {"startup": "/startupz", "liveness": "/livez", "readiness": "/readyz"}
+        assert paths == {"startup": "/livez", "liveness": "/livez", "readiness": "/readyz"}
         assert [path for path in paths.values() if f"``{path}``" not in served.replace("GET ", "")] == []
         ports = {port["name"]: port["containerPort"] for port in container["ports"]}
         assert ports["health"] == settings_of(example).health_port

@@ -134,7 +134,6 @@ def test_the_maintenance_worker_starts_and_stops(variables: dict[str, str]) -> N
         ({"HELIX_AGENTS": "nowhere:agent"}, "InvalidConfigError: agents: 'nowhere:agent': No module"),
         ({"HELIX_AGENTS": "agent:ORDERS"}, "'agent:ORDERS' is dict; an Agent or a list of agents expected"),
         ({"HELIX_FLUSH": "never"}, "InvalidConfigError: flush (HELIX_FLUSH):"),
-        ({"HELIX_TEMPORAL_ADDRESS": "127.0.0.1:1"}, "does not answer; is it running?"),
     ],
 )
 def test_a_worker_that_is_set_up_wrongly_says_what_is_wrong(changes: dict[str, str], message: str) -> None:

@@ -2,20 +2,25 @@
 
 import asyncio
 import json
+import logging
+import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 from pydantic import SecretStr
 
-from helix_temporal import health, outages, slots
+from helix_temporal import health, outages, slots, startup, worker
 from helix_temporal.agents import Agent, ModelRequest, ModelResponse
+from helix_temporal.blobs import probe
+from helix_temporal.client import SessionClient
 from helix_temporal.devstack import S3Endpoint
 from helix_temporal.devstack.programs import free_port
-from helix_temporal.errors import InvalidConfigError, StoreUnavailableError
+from helix_temporal.errors import ArchiveAccessError, InvalidConfigError, StoreUnavailableError
 from helix_temporal.models.sessions import SessionOptions
 from helix_temporal.settings import Settings
 from helix_temporal.stores.postgres import PostgresBackend
@@ -26,6 +31,11 @@ from tests import _postgres
 
 WITHIN = 15.0
 """Seconds in which a probe must tell what has happened."""
+
+
+def said_by(caplog: pytest.LogCaptureFixture, module: ModuleType) -> list[str]:
+    """What a module has logged."""
+    return [each.getMessage() for each in caplog.records if each.name == module.__name__]
 
 
 @dataclass(frozen=True)
@@ -59,12 +69,14 @@ class Site:
         writer.close()
         return int(head.split()[1]), json.loads(body).get(part, {})
 
-    async def wait_for(self, path: str, status: int, *wrong: str, says: str = "") -> dict[str, str]:
+    async def wait_for(
+        self, path: str, status: int, *wrong: str, says: str = "", part: str = "wrong"
+    ) -> dict[str, str]:
         """What a probe says once it has this status, names just these things, and says this of them."""
         found: tuple[int, dict[str, str]] = (0, {})
         async with asyncio.timeout(WITHIN):
             while True:
-                found = await self.probe(path)
+                found = await self.probe(path, part)
                 if found[0] == status and set(found[1]) == set(wrong) and says in str(found[1]):
                     return found[1]
                 await asyncio.sleep(0.2)
@@ -77,6 +89,27 @@ class Site:
             self.settings, [Agent(name="slow", model=Slow(self.answering))], options=idle, **options
         ) as served:
             yield served
+
+    @asynccontextmanager
+    async def starting(self, *away: str) -> AsyncIterator[asyncio.Event]:
+        """A worker that starts, as its command does, while these servers are away; the event ends it."""
+        for name in away:
+            self.proxies[name].refuse()
+        stop = asyncio.Event()
+
+        async def serve() -> None:
+            agent = Agent(name="slow", model=Slow(self.answering))
+            async with worker.prepare_worker(self.settings, [agent]) as (_, prepared), prepared:
+                await stop.wait()
+
+        serving = asyncio.create_task(serve())
+        try:
+            yield stop
+            stop.set()
+            await serving
+        finally:
+            serving.cancel()
+            await asyncio.gather(serving, return_exceptions=True)
 
 
 @pytest.fixture
@@ -148,20 +181,27 @@ async def test_a_server_that_is_away_makes_a_worker_not_ready(site: Site, name: 
         await site.wait_for("/readyz", 200)
 
 
-@pytest.mark.parametrize("required", [False, True])
-async def test_an_archive_that_is_away_counts_where_it_is_required(site: Site, required: bool) -> None:
-    """Sessions go on without it otherwise."""
-    if required:
-        site.settings = site.settings.model_copy(update={"archive": "required"})
+async def test_an_archive_that_is_away_counts_where_it_is_required(site: Site) -> None:
+    """Nobody is answered without it then."""
+    site.settings = site.settings.model_copy(update={"archive": "required"})
     async with site.worker():
         await site.wait_for("/readyz", 200)
         site.proxies["s3"].refuse()
-        await asyncio.sleep(health.ASKED_EVERY)
-        if required:
-            await site.wait_for("/readyz", 503, "archive")
-        else:
-            await site.wait_for("/readyz", 200)
+        await site.wait_for("/readyz", 503, "archive")
         site.proxies["s3"].refuse(False)
+        await site.wait_for("/readyz", 200)
+
+
+async def test_an_archive_that_is_away_is_told_by_a_worker_that_is_ready(site: Site) -> None:
+    """Open sessions go on without it; new ones, and those that have ended, cannot be opened."""
+    async with site.worker():
+        await site.wait_for("/readyz", 200)
+        assert (await site.probe("/readyz", "degraded"))[1] == {}
+        site.proxies["s3"].refuse()
+        await site.wait_for("/readyz", 200, "archive", part="degraded", says="S3 gave no whole answer")
+        assert (await site.probe("/readyz"))[1] == {}
+        site.proxies["s3"].refuse(False)
+        await site.wait_for("/readyz", 200, part="degraded")
 
 
 async def test_a_worker_that_drains_is_not_ready(site: Site) -> None:
@@ -204,11 +244,115 @@ async def test_a_worker_whose_stores_are_being_checked_has_not_started(site: Sit
     await beginning
 
 
-async def test_a_worker_whose_stores_do_not_answer_ends(site: Site) -> None:
+@pytest.fixture(autouse=True)
+def _signals_of_the_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that starts takes SIGTERM for itself."""
+    monkeypatch.setattr(worker, "end_on_sigterm", lambda: None)
+
+
+@pytest.mark.parametrize(
+    ("away", "wrong"),
+    [
+        (["redis"], {"threads in redis"}),
+        (["postgres"], {"state in postgres"}),
+        (["temporal"], {"temporal"}),
+        (["redis", "postgres"], {"threads in redis", "state in postgres"}),
+    ],
+)
+async def test_a_worker_waits_for_what_is_away_when_it_starts(
+    site: Site, away: list[str], wrong: set[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """It lives, has not started, and says what it waits for; one line tells of the begin, one of the end."""
+    caplog.set_level(logging.INFO, logger="helix_temporal.startup")
+    async with site.starting(*away):
+        await site.wait_for("/startupz", 503, *wrong)
+        assert (await site.probe("/livez"))[0] == 200
+        await site.wait_for("/readyz", 503, *wrong)
+        for name in away:
+            site.proxies[name].refuse(False)
+        await site.wait_for("/startupz", 200)
+        await site.wait_for("/readyz", 200)
+    said = said_by(caplog, startup)
+    assert {each.split(", ")[0] for each in said[: len(wrong)]} == {f"waiting for {each}" for each in wrong}
+    assert {each.split(", ")[0] for each in said[len(wrong) :]} == {f"{each} is there" for each in wrong}
+    assert len(said) == 2 * len(wrong)
+
+
+async def test_a_worker_that_waits_for_long_says_so_now_and_then(
+    site: Site, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once a minute, however often it tries."""
+    monkeypatch.setattr(startup, "SAY_EVERY", 1.5)
+    async with site.starting("redis"):
+        await asyncio.sleep(5.0)
+        said = said_by(caplog, startup)
+        assert 2 <= len(said) <= 4
+        assert "for 0 s" not in said[0]
+        assert "which is away, for " in said[1]
+        assert "see the setting redis_url" in said[1]
+        site.proxies["redis"].refuse(False)
+        await site.wait_for("/readyz", 200)
+
+
+async def test_a_worker_that_waits_ends_when_it_is_cancelled(site: Site) -> None:
+    """At once, and its probes with it."""
+    client, helix = await connect(site.settings)
+    site.proxies["redis"].refuse()
+    began = time.monotonic()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(2.0), HelixWorker(client, helix):
+            pass
+    assert time.monotonic() - began < 4.0
+    assert await site.probe("/livez") == (0, {})
+
+
+async def test_what_is_wrong_ends_a_start_while_something_else_is_away(site: Site) -> None:
+    """Waiting would not heal it."""
+    site.settings = site.settings.model_copy(update={"s3_bucket": f"{site.settings.s3_bucket}-missing"})
+    client, helix = await connect(site.settings)
+    site.proxies["redis"].refuse()
+    with pytest.raises(ArchiveAccessError):
+        async with asyncio.timeout(WITHIN), HelixWorker(client, helix):
+            pass
+    assert await site.probe("/livez") == (0, {})
+
+
+async def test_an_archive_that_is_away_when_a_worker_starts_keeps_it_from_nothing_else(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It serves, tells what is away, and opens sessions once the archive is there and has been proved."""
+    caplog.set_level(logging.INFO, logger="helix_temporal.startup")
+    probe._proved.clear()
+    site.answering.set()
+    async with site.starting("s3"):
+        await site.wait_for("/startupz", 200)
+        await site.wait_for("/readyz", 200, "archive", part="degraded")
+        client, _ = await connect(site.settings)
+        sessions = SessionClient(client, task_queue=site.settings.task_queue)
+        asked = asyncio.create_task(sessions.ask(f"{site.settings.task_queue}-new", "hello", agent="slow"))
+        await asyncio.sleep(1.0)
+        assert not asked.done()
+        site.proxies["s3"].refuse(False)
+        assert (await asyncio.wait_for(asked, 30)).text == "done"
+        await site.wait_for("/readyz", 200, part="degraded")
+    said = [each.split(", ")[0] for each in said_by(caplog, startup)]
+    assert said == ["waiting for archive", "archive is there"]
+
+
+async def test_an_archive_that_is_required_is_waited_for(site: Site) -> None:
+    """Nobody would be answered."""
+    site.settings = site.settings.model_copy(update={"archive": "required"})
+    async with site.starting("s3"):
+        await site.wait_for("/startupz", 503, "archive")
+        site.proxies["s3"].refuse(False)
+        await site.wait_for("/readyz", 200)
+
+
+async def test_a_worker_that_may_not_wait_ends(site: Site) -> None:
     """By itself, with an error that names the setting; its probes with it."""
     site.proxies["postgres"].refuse()
     with pytest.raises(StoreUnavailableError, match="postgres_dsn"):
-        async with site.worker():
+        async with site.worker(wait=False):
             pass
     assert await site.probe("/livez") == (0, {})
 

@@ -309,6 +309,33 @@ def test_sigterm_ends_a_process_that_does_not_serve_yet(
             process.communicate()
 
 
+@pytest.mark.parametrize("command", [["worker", "shop"], ["maintenance"]])
+@pytest.mark.parametrize("away", ["HELIX_TEMPORAL_ADDRESS", "HELIX_REDIS_URL"])
+def test_a_command_waits_for_what_is_away(
+    command: list[str], away: str, variables: dict[str, str], shop: Path
+) -> None:
+    """It ended with status 1; its probes answer meanwhile, and SIGTERM ends the wait."""
+    nobody = f"127.0.0.1:{free_port()}"
+    named = {**variables, away: f"redis://{nobody}/0" if "REDIS" in away else nobody}
+    process = start(shop, named, *command)
+    try:
+        assert process.stdout is not None
+        line = ""
+        while "waiting for" not in line:
+            line = process.stdout.readline()
+            assert line, "it ended"
+        assert nobody in line
+        assert is_healthy(named, "live")
+        started = ask_health(named, "started")
+        assert (started.returncode, nobody in started.stdout) == (1, True)
+        process.send_signal(signal.SIGTERM)
+        output, _ = process.communicate(timeout=10)
+        assert (process.returncode, "before it served" in output) == (143, True), output
+    finally:
+        process.kill()
+        process.communicate()
+
+
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 async def test_a_second_signal_ends_a_worker_that_drains(
     number: signal.Signals, status: int, variables: dict[str, str], shop: Path

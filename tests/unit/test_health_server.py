@@ -11,14 +11,9 @@ from helix_temporal.errors import InvalidConfigError
 from helix_temporal.health import HealthServer, WorkerHealth
 
 
-async def find_unanswered(_within: float) -> dict[str, str]:
-    return {}
-
-
 def make_server(host: str | None = None) -> HealthServer:
     """Of a worker that is none."""
-    nobody: Any = None
-    return HealthServer(WorkerHealth(nobody, nobody, find_unanswered), host, free_port())
+    return HealthServer(WorkerHealth(), host, free_port())
 
 
 async def test_ipv4_is_served_where_ipv6_is_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:

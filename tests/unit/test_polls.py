@@ -12,7 +12,7 @@ from temporalio.api.taskqueue.v1 import PollerInfo
 from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest, DescribeTaskQueueResponse
 from temporalio.service import RPCError, RPCStatusCode
 
-from helix_temporal.health import POLLED_WITHIN, Polls, Probed, WorkerHealth
+from helix_temporal.health import POLLED_WITHIN, Polls, Probed, Serving, WorkerHealth, find_none
 from helix_temporal.slots import ActivitySlots
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -79,14 +79,10 @@ class Temporal:
 
 async def probe(temporal: Temporal, slots: ActivitySlots | None = None) -> Probed:
     """Of a worker that has started, and whose stores answer."""
-
-    async def find_unanswered(_within: float) -> dict[str, str]:
-        return {}
-
     worker = SimpleNamespace(task_queue="queue", config=lambda: {"identity": "me"})
     client = SimpleNamespace(namespace="default", identity="", workflow_service=temporal)
-    health = WorkerHealth(cast("Any", worker), cast("Any", client), find_unanswered, slots)
-    health.start()
+    health, counted = WorkerHealth(), slots or ActivitySlots(None)
+    health.start(Serving(cast("Any", worker), cast("Any", client), find_none, slots=counted))
     return await health.probe_ready()
 
 

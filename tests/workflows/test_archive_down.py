@@ -1,6 +1,7 @@
 """S3 away while a session is open: the conversation goes on, and the archive catches up by itself."""
 
 import asyncio
+import time
 import uuid
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from temporalio.client import WorkflowFailureError
 from helix_temporal.agents import ToolContext
 from helix_temporal.devstack import S3Endpoint
 from helix_temporal.devstack.programs import free_port
+from helix_temporal.errors import StoreUnavailableError
 from helix_temporal.models.sessions import AskStatus, SessionInfo, SessionOptions
 from helix_temporal.settings import Limits
 from helix_temporal.testing.proxy import FaultProxy
@@ -141,6 +143,28 @@ async def test_a_session_that_ended_without_the_archive_goes_on_when_it_is_back(
     await asyncio.wait_for(sessions.session(sid).result(), 30)
     shore.proxy.refuse(False)
     assert (await sessions.ask(sid, "three", agent="main", timeout=30)).text == "5: three"
+
+
+@pytest.mark.parametrize("ended", [False, True], ids=["new", "ended"])
+async def test_who_asks_a_session_that_cannot_be_opened_is_told_why(
+    shore: Shore, sid: str, ended: bool
+) -> None:
+    """Within half a minute, not after ten; the message waits, and counts once."""
+    sessions = shore.stand.sessions
+    if ended:
+        await sessions.ask(sid, "before", agent="main")
+        await sessions.session(sid).close()
+        await asyncio.wait_for(sessions.session(sid).result(), 30)
+    shore.proxy.refuse()
+    began = time.monotonic()
+    with pytest.raises(StoreUnavailableError, match=r"cannot be opened now: .*S3.* bucket ") as told:
+        await sessions.ask(sid, "one", agent="main", message_id="m-1")
+    assert 10 < time.monotonic() - began < 30
+    assert told.value.facts == {"message_id": "m-1"}
+    shore.proxy.refuse(False)
+    answer = await sessions.ask(sid, "one", agent="main", message_id="m-1", timeout=30)
+    assert answer.text == ("3: one" if ended else "1: one")
+    assert len(shore.stand.desk.requests[sid]) == (2 if ended else 1)
 
 
 async def test_too_much_that_is_not_archived_refuses_a_turn_and_the_session_serves_on(

@@ -269,7 +269,7 @@ spec:
           containerPort: {{ . }}
         {{- end }}
       startupProbe:
-        {{- include "helix.probe" (dict "path" "/startupz" "probe" $root.Values.probes.startup) | nindent 8 }}
+        {{- include "helix.probe" (dict "path" "/livez" "probe" $root.Values.probes.startup) | nindent 8 }}
       livenessProbe:
         {{- include "helix.probe" (dict "path" "/livez" "probe" $root.Values.probes.liveness) | nindent 8 }}
       readinessProbe:
