@@ -163,7 +163,7 @@ class ActivitySlots(Interceptor):
 
 
 def _count_activities(count: int) -> str:
-    return f"{count} activit{'y' if count == 1 else 'ies'}"
+    return f"{count} {'activity' if count == 1 else 'activities'}"
 
 
 class _CountedActivity(ActivityInboundInterceptor):
