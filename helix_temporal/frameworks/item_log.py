@@ -151,23 +151,26 @@ class ItemLog:
         return fold(state), state.version
 
     async def _read_rows(self, limit: int | None) -> list[Message] | None:
-        """The newest rows, oldest first; None if some were cut between two pages."""
+        """The newest rows, oldest first; None if some were cut, or replaced, between two pages."""
         newest = await self._store.get_messages(
             self._session_id, limit=min(limit or PAGE, PAGE), order="desc"
         )
         rows = list(reversed(newest.messages))
         first = newest.total - len(rows)
         start = 0 if limit is None else max(newest.total - limit, 0)
+        if start == first:
+            return rows
+        # Up to the row where the newest page begins: it is there, last of all, if none before it was cut.
         earlier: list[Message] = []
-        while start + len(earlier) < first:
+        while start + len(earlier) <= first:
             offset = start + len(earlier)
             page = await self._store.get_messages(
-                self._session_id, offset=offset, limit=min(first - offset, PAGE)
+                self._session_id, offset=offset, limit=min(first + 1 - offset, PAGE)
             )
-            if page.total < newest.total or not page.messages:
+            if not page.messages:
                 return None
             earlier += page.messages
-        return [*earlier, *rows]
+        return [*earlier[:-1], *rows] if earlier[-1].id == rows[0].id else None
 
     def _encode_item(self, row_id: str, item: JsonObject) -> Message:
         return encode_item(self._session_id, self._format, row_id, item)

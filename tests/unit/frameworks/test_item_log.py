@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 
 from helix_temporal.errors import InvalidRequestError, StoreCorruptError, StoreUnavailableError
-from helix_temporal.frameworks.item_log import ItemLog
+from helix_temporal.frameworks.item_log import PAGE, ItemLog
 from helix_temporal.models.messages import Message
 from helix_temporal.models.states import CreateSession
 from helix_temporal.stores.memory import MemorySessions, MemoryThreads
@@ -34,6 +34,25 @@ class Lossy:
             return answer
 
         return lose
+
+
+class Overtaken:
+    """A session store whose readers are overtaken: before the second page is read, the log is another one."""
+
+    def __init__(self, store: Lossy) -> None:
+        self._store = store
+        self.pages = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def get_messages(self, session_id: str, **wanted: Any) -> Any:
+        """Refill the log once, between two pages."""
+        self.pages += 1
+        if self.pages == 2:
+            await a_log(self._store).clear_items()
+            await a_log(self._store).append_items([{"new": number} for number in range(3 * PAGE)])
+        return await self._store.get_messages(session_id, **wanted)
 
 
 @pytest.fixture
@@ -71,6 +90,15 @@ async def test_the_newest_are_read(log: ItemLog, limit: int | None, expected: in
     """However many pages they fill."""
     await log.append_items(items(450))
     assert await log.read_items(limit) == items(450 - expected, expected)
+
+
+@pytest.mark.parametrize("limit", [None, 2 * PAGE])
+async def test_a_log_that_is_refilled_while_it_is_read_is_read_again(store: Lossy, limit: int | None) -> None:
+    """What is read stood there at one moment: no items of before beside items of after."""
+    await a_log(store).append_items([{"old": at} for at in range(2 * PAGE + 50)])
+    found = await a_log(cast("Lossy", Overtaken(store))).read_items(limit)
+    assert {key for item in found for key in item} == {"new"}
+    assert len(found) == (limit or 3 * PAGE)
 
 
 @pytest.mark.parametrize("limit", [0, -1])
