@@ -12,7 +12,7 @@ from tests.workflows.test_waking import store_of, wake
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-TOO_LATE = "The sub-agent had no answer within 4 s."
+TOO_LATE = "The sub-agent had no answer within 8 s."
 
 
 async def all_due(crew: Crew) -> set[str]:

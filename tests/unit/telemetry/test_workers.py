@@ -6,6 +6,7 @@ import pytest
 from temporalio.common import MetricMeter
 from temporalio.runtime import MetricBuffer, Runtime, TelemetryConfig
 
+from helix_temporal.telemetry import metrics
 from helix_temporal.telemetry.workers import tell_worker
 
 
@@ -17,6 +18,12 @@ def buffer() -> MetricBuffer:
 @pytest.fixture
 def meter(buffer: MetricBuffer) -> MetricMeter:
     return Runtime(telemetry=TelemetryConfig(metrics=buffer, attach_service_name=False)).metric_meter
+
+
+@pytest.fixture(autouse=True)
+def _fresh_labels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process records so many names of agents; those of other tests are not counted here."""
+    monkeypatch.setattr(metrics, "_values", {})
 
 
 def values(buffer: MetricBuffer, name: str) -> list[tuple[float, dict[str, Any]]]:
