@@ -5,6 +5,8 @@ import pytest
 from tests.architecture._chart import golden, pods
 from tests.docs.test_examples import complaints, run, running, variables
 
+pytestmark = pytest.mark.slow  # each starts processes
+
 __all__ = ["variables"]  # a fixture
 
 

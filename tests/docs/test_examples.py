@@ -15,6 +15,8 @@ import pytest
 from helix_temporal.devstack import S3Endpoint
 from tests.docs._pages import ROOT
 
+pytestmark = pytest.mark.slow  # each starts processes
+
 CONVERSATION = [
     {"role": "system", "content": "Be brief."},
     {"role": "user", "content": "Where is order 7?"},

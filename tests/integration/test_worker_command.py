@@ -24,6 +24,8 @@ from helix_temporal.worker import connect, startup_line
 from tests.docs._pages import ROOT
 from tests.workflows._releases import build_of, make_current, until
 
+pytestmark = pytest.mark.slow  # each starts processes
+
 SHOP = """
 from helix_temporal.agents import Agent, ScriptedModel
 

@@ -22,7 +22,7 @@ from helix_temporal.devstack import temporal as temporal_server
 from helix_temporal.devstack.servers import RequestSigner, bucket_answers
 from helix_temporal.settings import Settings
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.timeout(120), pytest.mark.slow]  # each starts servers
 
 
 def test_everything_starts_together_and_settings_read_it() -> None:
