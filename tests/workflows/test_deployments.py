@@ -25,7 +25,7 @@ from helix_temporal.testing.serving import Served, session_worker
 from helix_temporal.workflows import CleanupWorkflow, WakeWorkflow
 from tests._resets import reset_workflow
 from tests.workflows._desk import Desk
-from tests.workflows._team import Team
+from tests.workflows._team import HURRIED, Team
 from tests.workflows.conftest import make_settings
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow]
@@ -325,7 +325,7 @@ async def test_the_maintenance_worker_wakes_sessions_of_its_deployment_alone(nam
         for served in (a, b):
             await served.sessions.ask(sid, "where", agent="hurried", timeout=SECONDS)
             await served.sessions.session(sid).result()
-        await asyncio.sleep(1.1)
+        await asyncio.sleep(HURRIED + 0.1)
         result = await a.client.execute_workflow(
             WakeWorkflow.run, WakeInput(), id=f"wake-{sid}", task_queue=mine.task_queue
         )
