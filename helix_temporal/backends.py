@@ -88,15 +88,29 @@ _PROBED: Final = "probed-by-helix-health"
 
 
 async def _ask_store(read: Callable[[], Awaitable[object]], within: float) -> str:
-    """Why a store does not answer; empty if it does."""
+    """Why a store does not answer; empty if it does.  Comes back in time also where the read does not end.
+
+    A query that is cancelled on a silent connection of PostgreSQL ends seconds later.
+    """
+    asked = asyncio.ensure_future(read())
     try:
-        async with asyncio.timeout(within):
-            await read()
-    except TimeoutError:
+        done, _ = await asyncio.wait({asked}, timeout=within)
+    finally:
+        asked.cancel()
+        asked.add_done_callback(_take_error)
+    if not done:
         return f"did not answer within {within:.0f} s"
+    try:
+        asked.result()
     except HelixError as error:
         return _describe(error)
     return ""
+
+
+def _take_error(asked: asyncio.Future[object]) -> None:
+    """Nobody waits for it any more."""
+    if not asked.cancelled():
+        asked.exception()
 
 
 def _describe(error: HelixError) -> str:

@@ -527,8 +527,8 @@ class Diagnosis:
         """
         silent = min(waited, _POLL_SECONDS)
         missing = await self._describe_missing_pollers(queue, silent, _CALLS, pinned)
-        if not missing:
-            return ""
+        if not missing or (pinned is None and missing == await self._describe_idle_queue(queue, silent)):
+            return missing
         for each in await self._list_pollers(queue, self._client.namespace):
             # Whoever has asked for workflow tasks since the call waits lives, and did not take it.
             asked = _seconds_since_poll(each) < silent - 1
@@ -570,7 +570,7 @@ class Diagnosis:
             ago = _seconds_since_poll(newest)
             # Workers without work to take poll a minute long, however long something waits for them.
             if pinned is None and ago < _POLL_SECONDS:
-                idle = _describe_no_target(queue, described)
+                idle = _describe_no_target(queue, described, silent)
                 if idle or ago < silent:
                     return idle
             elif ago < silent:
@@ -585,6 +585,11 @@ class Diagnosis:
             return f"{_describe_pinned_run(pinned, queue)}; {_UNPIN}"
         said = f"no worker polls task queue {queue!r} in namespace {namespace!r}"
         return "; ".join([said, *await self._find_other_workers(queue)])
+
+    async def _describe_idle_queue(self, queue: str, silent: float) -> str:
+        """`_describe_no_target`, by who asks for calls."""
+        described = await self._describe_queue(queue, self._client.namespace, _CALLS)
+        return _describe_no_target(queue, described, silent)
 
     async def _find_other_workers(self, queue: str) -> list[str]:
         """Where there are workers that could be meant: another queue, or another namespace."""
@@ -789,15 +794,26 @@ def _is_of(version: WorkerDeploymentVersion, poller: PollerInfo) -> bool:
     return (found.deployment_name, found.build_id) == (version.deployment_name, version.build_id)
 
 
-def _describe_no_target(queue: str, described: DescribeTaskQueueResponse) -> str:
-    """That workers poll a queue, and all are of versions that are given no work."""
-    found = [each.deployment_options for each in described.pollers]
-    if any(each.worker_versioning_mode != _VERSIONED for each in found):
+def _describe_no_target(queue: str, described: DescribeTaskQueueResponse, silent: float) -> str:
+    """That workers poll a queue, and all are of versions that are given no work.
+
+    Args:
+        queue: Which.
+        described: What the server says of it; it remembers workers that are gone for five minutes.
+        silent: For so many seconds work waits that one without a version would have taken at once.
+    """
+    there = [each for each in described.pollers if _seconds_since_poll(each) < _POLL_SECONDS]
+    found = [each.deployment_options for each in there if _is_versioned(each)]
+    if any(_seconds_since_poll(each) < silent for each in there if not _is_versioned(each)):
         return ""
     options = [(each.deployment_name, each.build_id) for each in found]
-    if any(is_given_work(*each, described.versioning_info) for each in options):
+    if not options or any(is_given_work(*each, described.versioning_info) for each in options):
         return ""
     return f"workers poll task queue {queue!r} as {describe_idle_version(*options[0])}"
+
+
+def _is_versioned(poller: PollerInfo) -> bool:
+    return poller.deployment_options.worker_versioning_mode == _VERSIONED
 
 
 def _describe_pinned_run(version: WorkerDeploymentVersion, queue: str) -> str:

@@ -12,11 +12,11 @@ def is_given_work(deployment_name: str, build_id: str, routes: TaskQueueVersioni
 
 
 def describe_idle_version(deployment_name: str, build_id: str) -> str:
-    """That a version is given no work, and what to do."""
+    """That a version is given no new work, and what to do; also of one that was current before."""
     return (
-        f"build {build_id!r} of Worker Deployment {deployment_name!r}, which is not current and gets no work "
-        f"(temporal worker deployment set-current-version --deployment-name {deployment_name} "
-        f"--build-id {build_id})"
+        f"build {build_id!r} of Worker Deployment {deployment_name!r}, which is not current: it gets no new "
+        "work, only that of runs that are pinned to it (one that was never current becomes it by: temporal "
+        f"worker deployment set-current-version --deployment-name {deployment_name} --build-id {build_id})"
     )
 
 

@@ -181,6 +181,19 @@ async def test_a_server_that_is_away_makes_a_worker_not_ready(site: Site, name: 
         await site.wait_for("/readyz", 200)
 
 
+@pytest.mark.parametrize(
+    ("name", "wrong"), [("redis", "threads in redis"), ("postgres", "state in postgres")]
+)
+async def test_a_store_that_is_silent_makes_a_worker_not_ready(site: Site, name: str, wrong: str) -> None:
+    """Each probe is answered meanwhile, whether or not a query ends by being cancelled."""
+    async with site.worker():
+        await site.wait_for("/readyz", 200)
+        site.proxies[name].freeze()
+        await site.wait_for("/readyz", 503, wrong, says="did not answer within 2 s")
+        site.proxies[name].freeze(False)
+        await site.wait_for("/readyz", 200)
+
+
 async def test_an_archive_that_is_away_counts_where_it_is_required(site: Site) -> None:
     """Nobody is answered without it then."""
     site.settings = site.settings.model_copy(update={"archive": "required"})

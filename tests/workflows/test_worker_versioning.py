@@ -17,6 +17,7 @@ from temporalio.workflow import _Definition
 from helix_temporal.client import SessionClient, workflow_id
 from helix_temporal.devstack import S3Endpoint
 from helix_temporal.devstack.programs import free_port
+from helix_temporal.errors import HelixError
 from helix_temporal.models.sessions import SessionOptions
 from helix_temporal.plugin import HelixPlugin
 from helix_temporal.settings import Settings
@@ -148,7 +149,7 @@ async def test_a_worker_whose_version_is_not_current_says_so_once_and_when_it_is
     monkeypatch.setattr("helix_temporal.health.NOTICED_AFTER", 0.5)
     monkeypatch.setattr("helix_temporal.health.ASKED_EVERY", 0.0)
     settings = settings.model_copy(update={"health_port": free_port(), "health_host": "127.0.0.1"})
-    said = f"build 'one' of Worker Deployment '{settings.task_queue}', which is not current and gets no work"
+    said = f"build 'one' of Worker Deployment '{settings.task_queue}', which is not current: it gets no"
     async with versioned(settings, Desk(), "one") as first:
         await until(lambda: _is_told(settings, said))
         await until(lambda: _has_logged(caplog, said))
@@ -187,6 +188,27 @@ async def test_workers_whose_version_is_not_current_are_told_as_that(settings: S
         caught.value
     )
     assert f"set-current-version --deployment-name {settings.task_queue} --build-id one" in str(caught.value)
+
+
+async def test_workers_without_a_version_that_are_gone_hide_no_version_that_is_not_current(
+    settings: Settings,
+) -> None:
+    """The server remembers them for five minutes: they would be named, or slots that nobody has taken."""
+    desk, sid = Desk(), f"s-{uuid.uuid4().hex[:8]}"
+    plugin = HelixPlugin(settings, agents=desk.agents())
+    client = await Client.connect(settings.temporal_address, plugins=[plugin])
+    async with HelixWorker(client, plugin, drain=1.0):
+        sessions = SessionClient(client, task_queue=settings.task_queue)
+        assert (await sessions.ask(f"{sid}-before", "a", agent="main", timeout=30)).status == "answered"
+    async with versioned(settings, desk, "one") as first:
+        with pytest.raises(TimeoutError) as caught:
+            await first.sessions.ask(sid, "a", agent="main", timeout=15)
+        with pytest.raises((HelixError, TimeoutError)) as unread:
+            await first.sessions.session(f"{sid}-before").get_messages()
+        await make_current(first.client, settings.task_queue, "one")
+        assert (await first.sessions.ask(sid, "b", agent="main", timeout=30)).status == "answered"
+    for each in (caught, unread):
+        assert f"as build 'one' of Worker Deployment '{settings.task_queue}', which is not" in str(each.value)
 
 
 @pytest.mark.parametrize("versioned", [False, True])
