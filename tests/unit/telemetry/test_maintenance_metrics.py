@@ -93,6 +93,14 @@ async def test_a_sweep_that_fails_tells_it_all_the_same() -> None:
     assert ("helix_maintenance_last_success_timestamp_seconds", "sweep") not in told
 
 
+async def test_a_sweep_that_archives_nothing_of_what_it_sees_is_no_good_one() -> None:
+    """With few threads the archive that is away does not fail it."""
+    told = await sweep(await hot_threads(3), takes=set())
+    assert told["helix_maintenance_failures", "sweep"] == 3
+    assert told["helix_maintenance_last_end_timestamp_seconds", "sweep"] > 0
+    assert ("helix_maintenance_last_success_timestamp_seconds", "sweep") not in told
+
+
 async def test_after_all_is_archived_nothing_is_left() -> None:
     """A gauge keeps its value until it is set again."""
     told = await sweep(await hot_threads(2), takes={"t0", "t1"})
