@@ -527,8 +527,10 @@ class Diagnosis:
         """
         silent = min(waited, _POLL_SECONDS)
         missing = await self._describe_missing_pollers(queue, silent, _CALLS, pinned)
-        if not missing or (pinned is None and missing == await self._describe_idle_queue(queue, silent)):
-            return missing
+        if not missing:
+            return ""
+        if pinned is None and (idle := await self._describe_idle_queue(queue, silent)):
+            return idle
         for each in await self._list_pollers(queue, self._client.namespace):
             # Whoever has asked for workflow tasks since the call waits lives, and did not take it.
             asked = _seconds_since_poll(each) < silent - 1

@@ -109,6 +109,13 @@ def environment(variables: dict[str, str]) -> dict[str, str]:
     return {**own, **variables, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", "NO_COLOR": "1"}
 
 
+def end_before_it_serves(process: "subprocess.Popen[str]") -> None:
+    """SIGTERM ends it, and it says that it has not served."""
+    process.send_signal(signal.SIGTERM)
+    output, _ = process.communicate(timeout=10)
+    assert (process.returncode, "before it served" in output) == (143, True), output
+
+
 def start(directory: Path, variables: dict[str, str], *arguments: str) -> "subprocess.Popen[str]":
     """Start a command; all that it prints comes through its standard output."""
     return subprocess.Popen(
@@ -303,9 +310,7 @@ def test_sigterm_ends_a_process_that_does_not_serve_yet(
                 assert process.stdout is not None
                 assert waits in process.stdout.readline()
             with silent.accept()[0] if "dozy" not in command else nullcontext():
-                process.send_signal(signal.SIGTERM)
-                output, _ = process.communicate(timeout=10)
-            assert (process.returncode, "before it served" in output) == (143, True), output
+                end_before_it_serves(process)
         finally:
             process.kill()
             process.communicate()
@@ -330,9 +335,7 @@ def test_a_command_waits_for_what_is_away(
         assert is_healthy(named, "live")
         started = ask_health(named, "started")
         assert (started.returncode, nobody in started.stdout) == (1, True)
-        process.send_signal(signal.SIGTERM)
-        output, _ = process.communicate(timeout=10)
-        assert (process.returncode, "before it served" in output) == (143, True), output
+        end_before_it_serves(process)
     finally:
         process.kill()
         process.communicate()
