@@ -790,7 +790,8 @@ class SessionHandle:
     ) -> Head:
         """Keep the first ``turns`` finished turns; below 0: take back so many of the newest.
 
-        A turn that waits for people is the newest one.  Otherwise as `rewind`.
+        A turn that waits for people is the newest one.  Otherwise as `rewind`.  Where turns were lost and
+        nobody was told yet, a number below 0 is refused once: other turns are the newest than were meant.
 
         Raises:
             InvalidRequestError: There are not so many.
@@ -827,6 +828,7 @@ class SessionHandle:
         Raises:
             InvalidRequestError: There is no turn, or no user said anything in it; or it was carried
                 out under this id, and turns were taken back since.
+            HeadMovedError: The newest turn was lost, as nobody was told yet.
             SessionNotFoundError, TimeoutError: As `rewind`.
         """
         async with self._updates.with_deadline(self.session_id, "regenerate", timeout):

@@ -10,7 +10,7 @@ from helix_temporal.errors import HeadMovedError, InvalidRequestError
 from helix_temporal.models.handles import PlanTakeBackResult, TakeBackRequest, TurnInfo
 from helix_temporal.models.ids import shorten_id
 from helix_temporal.models.messages import Message
-from helix_temporal.models.sessions import RewindResult, TakenBack, UserMessage
+from helix_temporal.models.sessions import Receipt, RewindResult, TakenBack, UserMessage
 from helix_temporal.models.stored_messages import Head, StoredMessage
 from helix_temporal.models.turns import find_answer, starts_in, user_in
 from helix_temporal.session.inbox import AskAgain, Inbox
@@ -138,12 +138,14 @@ class PendingRewind:
         seed: Of the run's random numbers when it came; a reset gives the run another one.  None where the run
             had just been reset: the server applies again what came before.
         before: Messages that waited when it came: their turn is first.
+        tells_losses: It was refused since turns are lost: whoever asked knows it.
     """
 
     request: TakeBackRequest
     seed: int | None
     before: frozenset[str] = frozenset()
     result: RewindResult | AskAgain | None = None
+    tells_losses: bool = False
 
     def check_not_old(self, thread_id: str, seed: int) -> None:
         """Refuse a request that may be from before a reset: its sender may not know of turns that followed.
@@ -155,6 +157,21 @@ class PendingRewind:
             raise HeadMovedError(
                 f"thread {thread_id!r}: the session was reset since this was asked for, and it had not been "
                 "carried out before; look at what stands, and ask again under another id"
+            )
+
+    def check_losses_told(self, thread_id: str, lost: Sequence[Receipt]) -> None:
+        """Refuse to take back the newest turns where newer ones, which are meant, are lost and nobody knows.
+
+        Raises:
+            HeadMovedError: ``lost`` says which messages; it is told by this.
+        """
+        counts_back = self.request.turns is not None and self.request.turns < 0
+        if lost and counts_back:
+            self.tells_losses = True
+            told = ", ".join(each.detail for each in lost)
+            raise HeadMovedError(
+                f"thread {thread_id!r}: turns behind its newest one were lost ({told}); see what stands, and "
+                "ask again"
             )
 
 

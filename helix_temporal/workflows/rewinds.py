@@ -1,5 +1,6 @@
 """Carries out a request to take turns back: plans it, cuts the thread, and lets what is asked anew wait."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from temporalio.exceptions import ActivityError
@@ -7,7 +8,7 @@ from temporalio.exceptions import ActivityError
 from helix_temporal._failures import describe_failure
 from helix_temporal.errors import HeadMovedError, HelixError
 from helix_temporal.models.handles import PlanTakeBackInput, TakeBackRequest, TakeBackResult
-from helix_temporal.models.sessions import ReopenHeads, RewindResult
+from helix_temporal.models.sessions import Receipt, ReopenHeads, RewindResult
 from helix_temporal.models.steps import OpenSessionResult
 from helix_temporal.session.inbox import Inbox
 from helix_temporal.session.rewinds import PendingRewind, RewindPlan, requeue_messages
@@ -21,9 +22,15 @@ from helix_temporal.workflows.opening import (
 
 
 async def carry_out_rewind(
-    calls: TemporalCalls, thread: CurrentThread, inbox: Inbox, rewind: PendingRewind
+    calls: TemporalCalls,
+    thread: CurrentThread,
+    inbox: Inbox,
+    rewind: PendingRewind,
+    lost: Sequence[Receipt] = (),
 ) -> OpenSessionResult | None:
     """Cut the thread as asked, and let what is asked anew wait for the next turn.
+
+    ``lost`` is what the thread has lost and nobody was told yet.
 
     Returns:
         The session as it is open now; None if nothing was changed.
@@ -39,10 +46,12 @@ async def carry_out_rewind(
             stood, reopened = thread.head, await reopen_thread(calls, thread, _as_it_stands(thread))
             inbox.put_first(reopened.under_way)
             if thread.head.position < stood.position:
+                rewind.tells_losses = True
                 raise
             plan = await _plan_take_back(calls, thread, rewind.request)
         if not plan.found.done:
             rewind.check_not_old(thread.request.thread_id, thread.seed())
+            rewind.check_losses_told(thread.request.thread_id, lost)
         opened = await _cut_thread(calls, thread, rewind.request, plan) if plan.cuts else None
     except (HelixError, ActivityError) as error:
         rewind.result = RewindResult(done=False, head=thread.head, error=describe_failure(error))

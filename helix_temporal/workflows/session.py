@@ -605,10 +605,14 @@ class AgentSession:
     # -- turns
 
     async def _carry_out_rewind(self) -> None:
-        rewind = self._execution.rewinds.next
+        execution = self._execution
+        rewind = execution.rewinds.next
         opened = await carry_out_rewind(
-            self._calls, self._execution.opened_thread, self._execution.inbox, rewind
+            self._calls, execution.opened_thread, execution.inbox, rewind, execution.lost
         )
+        execution.note_losses()
+        if rewind.tells_losses:
+            execution.lost = ()
         if opened is not None and self._calls.policy.keeps_state:
             self.values = dict(opened.values or {})
             self._values.stored = StoredValues.of(self.values, stale=opened.stale_values)

@@ -206,19 +206,29 @@ async def test_turns_are_taken_back_from_the_thread_and_not_from_an_older_copy(s
     assert (await sea.sessions.ask(name, "four")).text == "5: four"
 
 
-async def test_after_a_loss_turns_are_not_taken_back_that_nobody_meant(sea: Shore) -> None:
-    """Who takes back the newest turn, which is lost, does not mean the one before."""
+@pytest.mark.parametrize("found", ["by the request", "by the session"])
+async def test_after_a_loss_turns_are_not_taken_back_that_nobody_meant(sea: Shore, found: str) -> None:
+    """Who takes back the newest turn, which is lost, does not mean the one before, whoever found out."""
     name = sea.names[2]
     backup = await asked(sea, name)
     sea.proxy.refuse()
     assert (await sea.sessions.ask(name, "four", timeout=20)).archived is False
     await backup.put_back()
     sea.proxy.refuse(False)
+    if found == "by the session":
+        await sea.status(name, lambda info: bool(info.receipts))
     with pytest.raises(HeadMovedError, match="were lost"):
         await sea.sessions.session(name, agent="main").rewind_to_turn(-1)
     assert await sea.users(name) == ["one", "two", "three"]
     await sea.sessions.session(name, agent="main").rewind_to_turn(-1)
     assert await sea.users(name) == ["one", "two"]
+
+
+async def test_a_loss_that_an_answer_has_told_holds_up_no_rewind(sea: Shore, name: str) -> None:
+    """Who was told means the newest turn that there is."""
+    assert lost(await sea.sessions.ask(name, "four", timeout=30)) == [LOST]
+    await sea.sessions.session(name, agent="main").rewind_to_turn(-1)
+    assert await sea.users(name) == ["one"]
 
 
 async def test_an_answer_that_is_lost_while_its_turn_stands_is_told(sea: Shore) -> None:
