@@ -10,6 +10,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from typing import Any, Final
 
@@ -291,8 +292,7 @@ async def _change(settings: Settings, count: int) -> None:
 
 async def _put(threads: TieredThreads, manifest: Manifest) -> None:
     key, data = threads.layout.manifest_key(manifest.thread_id), encode_manifest(manifest)
-    # A million are put: the server pauses at times.
-    await repeat_unanswered(lambda: threads.blobs.put(key, data))
+    await threads.blobs.put(key, data)
 
 
 async def _in_groups(numbers: Sequence[int], make: Callable[[int], Awaitable[None]]) -> None:
@@ -301,6 +301,7 @@ async def _in_groups(numbers: Sequence[int], make: Callable[[int], Awaitable[Non
 
     async def work() -> None:
         for number in left:
-            await make(number)
+            # A million are put: the server pauses at times.
+            await repeat_unanswered(partial(make, number))
 
     await asyncio.gather(*(work() for _ in range(_SIDE_BY_SIDE)))

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final, TypeVar
 
+from helix_temporal._futures import discard_error
 from helix_temporal.activities import (
     LockActivities,
     Payloads,
@@ -97,7 +98,7 @@ async def _ask_store(read: Callable[[], Awaitable[object]], within: float) -> st
         done, _ = await asyncio.wait({asked}, timeout=within)
     finally:
         asked.cancel()
-        asked.add_done_callback(_take_error)
+        asked.add_done_callback(discard_error)
     if not done:
         return f"did not answer within {within:.0f} s"
     try:
@@ -105,12 +106,6 @@ async def _ask_store(read: Callable[[], Awaitable[object]], within: float) -> st
     except HelixError as error:
         return _describe(error)
     return ""
-
-
-def _take_error(asked: asyncio.Future[object]) -> None:
-    """Nobody waits for it any more."""
-    if not asked.cancelled():
-        asked.exception()
 
 
 def _describe(error: HelixError) -> str:

@@ -4,11 +4,13 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
+from helix_temporal.activities._runtime import tell_store_away
 from helix_temporal.errors import StoreUnavailableError, error_class
 
 logger = logging.getLogger(__name__)
@@ -25,7 +27,8 @@ FindUnanswered = Callable[[float], Awaitable[Mapping[str, str]]]
 class StoreOutages(Interceptor):
     """Looks, once an activity was not answered by a store, which stores are away, until all are back.
 
-    Nothing is asked while activities succeed.
+    An activity that goes on, since it keeps what was paid for, tells it as one that fails.  Nothing is asked
+    while activities succeed.
 
     Args:
         find_unanswered: Asks the stores.
@@ -90,6 +93,7 @@ class _WatchedActivity(ActivityInboundInterceptor):
 
     async def execute_activity(self, input: ExecuteActivityInput) -> Any:  # noqa: A002
         began = time.monotonic()
+        tell_store_away.set(partial(self._outages.note_failure, began))
         try:
             return await super().execute_activity(input)
         except ApplicationError as error:

@@ -9,6 +9,7 @@ import logging
 import time
 from collections import Counter
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, Final
 
 from temporalio import activity
@@ -97,9 +98,16 @@ class ActivitySlots(Interceptor):
         taken = self.taken_for
         return {} if taken is None else {"activities": self._describe_taken(taken)}
 
-    def begin_drain(self) -> None:
-        """The worker stops: count from here on how activities end."""
+    def begin_drain(self, within: timedelta) -> None:
+        """The worker stops: log what it waits for, and for how long at most; count how activities end."""
         self.drained = DrainedActivities()
+        if self.count:
+            logger.info(
+                "stopping: %s may still end, within %.0f s at most: %s",
+                _count_activities(self.count),
+                within.total_seconds(),
+                self._list_running(),
+            )
 
     def stop(self) -> None:
         """Log nothing any more."""
@@ -152,9 +160,11 @@ class ActivitySlots(Interceptor):
             logger.warning("task queue %r: a slot is free again, after %.0f s", self._task_queue, seconds)
         self._told_at = self._full_since = None
 
+    def _list_running(self) -> str:
+        return ", ".join(f"{count} {kind}" for kind, count in self._running.most_common(_NAMED) if count > 0)
+
     def _describe_taken(self, seconds: float) -> str:
-        running = [f"{count} {kind}" for kind, count in self._running.most_common(_NAMED) if count > 0]
-        by = f" by {', '.join(running)}" if running else ""
+        by = f" by {running}" if (running := self._list_running()) else ""
         return (
             f"all {self._most} activity slots of this worker are taken{by}, and have been for "
             f"{seconds:.0f} s; reads, stops and first messages of sessions wait for one: start more workers, "

@@ -19,7 +19,7 @@ from temporalio.worker import Worker, WorkerDeploymentConfig
 from helix_temporal._setting_rules import redact_url
 from helix_temporal.agents import Agent
 from helix_temporal.agents.checks import check_type
-from helix_temporal.client._diagnosis import check_temporal
+from helix_temporal.client._server_check import check_temporal
 from helix_temporal.errors import HelixError, InvalidConfigError, StoreUnavailableError
 from helix_temporal.health import HealthServer, Serving, WorkerHealth
 from helix_temporal.outages import StoreOutages
@@ -152,7 +152,7 @@ class HelixWorker:
         self._client, self._plugin = client, plugin
         options.setdefault("task_queue", plugin.settings.task_queue)
         longest = plugin.longest_step if drain is None else timedelta(seconds=drain)
-        options.setdefault("graceful_shutdown_timeout", longest)
+        self._drain: timedelta = options.setdefault("graceful_shutdown_timeout", longest)
         if options.get("tuner") is None and options.get("activity_executor") is None:
             options.setdefault("max_concurrent_activities", plugin.settings.max_concurrent_activities)
         if (version := _worker_version(plugin.settings)) is not None:
@@ -247,7 +247,7 @@ class HelixWorker:
     ) -> None:
         """Drain, then close the stores."""
         self._health.stop()
-        self._slots.begin_drain()
+        self._slots.begin_drain(self._drain)
         if self._idle_warning is not None:
             self._idle_warning.cancel()
         try:
@@ -388,7 +388,13 @@ async def prepare_worker(
                 where = settings.temporal_address
                 raise StoreUnavailableError(f"Temporal at {where} did not answer in time") from error
 
-        await wait_for_servers({"temporal": check_connection}, health.away)
+        # Stores as well, so that each server that is away is named while Temporal is.
+        try:
+            checks = {"temporal": check_connection, **helix.backends.list_checks()}
+            await wait_for_servers(checks, health.away)
+        except BaseException:
+            await helix.backends.close()
+            raise
         own: dict[str, Any] = {} if task_queue is None else {"task_queue": task_queue}
         worker = HelixWorker(connected[0], helix, health=health, **own)
         await worker.wait_for_servers()

@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import timedelta
 from typing import Any, Final, Literal, ParamSpec, TypeVar, get_type_hints
 
@@ -362,11 +363,15 @@ STORE_AWAY_PAUSES: Final = (0.1, 0.2, 0.5, 1.0, 2.0, *(5.0,) * 24)
 """Seconds before each repetition of `repeat_while_away`: two minutes, as far as an activity may take."""
 
 
+tell_store_away: Final[ContextVar[Callable[[], None]]] = ContextVar("tell_store_away", default=lambda: None)
+"""Tells the worker that an activity waits for a store which is away, instead of failing."""
+
+
 async def repeat_while_away(call: Callable[[], Awaitable[R]], what: str, pauses: Sequence[float]) -> R:
     """What a store answers to a call that may be repeated: it is, while the store is away or silent.
 
     For what follows work that another attempt would do, or pay for, again: a tool's effect, a model's answer.
-    The log says once that it waits, and once that the store has taken it.
+    The log says once that it waits, and once that the store has taken it, or that it is given up.
 
     Args:
         call: Each time the same, and harmless to repeat.
@@ -384,12 +389,17 @@ async def repeat_while_away(call: Callable[[], Awaitable[R]], what: str, pauses:
             if not waits:
                 waits = True
                 metrics.STORE_UNAVAILABLE.add()
+                tell_store_away.get()()
                 _log.warning("%s is kept in memory while a store is away: %s", what, away)
             await asyncio.sleep(pause)
         else:
             break
     else:
-        answer = await call()
+        try:
+            answer = await call()
+        except StoreUnavailableError:
+            _log.warning("%s is given up, after %.1f seconds", what, time.monotonic() - began)
+            raise
     if waits:
         _log.warning("%s is stored, after %.1f seconds", what, time.monotonic() - began)
     return answer

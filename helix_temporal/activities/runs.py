@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Final
 
+from helix_temporal._futures import discard_error
 from helix_temporal.activities.state_changes import TRIES, recreate_state
 from helix_temporal.errors import InvalidRequestError, SessionNotFoundError
 from helix_temporal.models.checkpoints import NewRun, Run, RunChange, RunRecorded, RunStatus
@@ -120,8 +121,8 @@ async def run_alongside(act: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
     else:
         await task
     finally:
-        if task.done() and not task.cancelled():
-            task.exception()  # retrieved, whoever is told
+        if task.done():
+            discard_error(task)
 
 
 async def give_up_run(store: SessionStore, cut: CutRun) -> None:

@@ -13,14 +13,13 @@ from functools import partial
 from typing import Any, Final
 
 from helix_temporal.activities._runtime import (
-    STORE_AWAY_PAUSES,
     application_code,
     current_attempt,
-    repeat_while_away,
     scheduled_ms,
     workflow_run,
 )
 from helix_temporal.activities.context import Given, Summaries, given_to_model
+from helix_temporal.activities.kept_answers import KeptAnswers
 from helix_temporal.activities.live import StepStream, Streaming
 from helix_temporal.activities.payloads import Payloads, References
 from helix_temporal.activities.record_store import StoredRecord, swap_record, update_record
@@ -297,6 +296,7 @@ class Stepper:
         self._states, self._news = states, StepNews(agents, states)
         self._streams, self._used = streams or Streaming(), used or UsageLog()
         self._summaries = Summaries(threads, self._used)
+        self._kept = KeptAnswers()
 
     async def run(self, request: RunStepInput) -> RunStepResult:
         """Run a step, or find it standing: a model call whose answer stands is never made again.
@@ -313,6 +313,7 @@ class Stepper:
         self._check_archive(request)
         agent = self._agents.get_agent(request.agent)
         thread_id = request.thread_id or request.session_id
+        await self._kept.wait((thread_id, request.epoch, request.head))
         seen = await self._look_up_step(request, agent, thread_id)
         if seen.inputs and seen.stands is None and _may_have_been_made(record_of(seen.view)):
             await self._try_confirm_head(request, thread_id)
@@ -370,9 +371,11 @@ class Stepper:
             )
             async with self._used.recording_step(agent, request, answer, live.number, took):
                 live.tell_answer(answer)  # paid for, also by an attempt that Temporal has given up
-                appended, turn = await self._append_answer(
-                    step, record, request, [*inputs, answer], seen.view, live.reached, traced.trace
-                )
+                append = partial(
+                    self._append_step, step, record, request, [*inputs, answer], seen.view, live.reached,
+                    traced.trace,
+                )  # fmt: skip
+                appended, turn = await self._kept.store((thread_id, request.epoch, request.head), append)
                 self._count_turn_end(request, step, appended)
                 stored = answer if not appended.repeated else decode_message(appended.messages[-1])
                 if stored.id == answer.id:
@@ -729,24 +732,6 @@ class Stepper:
         outcome = metrics.WENT_ON if reason == ExitReason.SUPERSEDED else reason or status.value
         record = parse_record(appended.header.slice)
         metrics.record_turn(record.agent, outcome, record.at_work_since)
-
-    async def _append_answer(
-        self,
-        step: StepAppend,
-        record: SessionRecord,
-        request: RunStepInput,
-        messages: Sequence[Message],
-        view: StepView,
-        reached: int,
-        trace: TurnTrace | None,
-    ) -> tuple[Appended, CommittedTurn | None]:
-        """As `_append_step`, again and again while a store is away: another attempt would pay for an answer.
-
-        The same answer each time: one that stands, and whose reply was lost, is found by that.
-        """
-        append = partial(self._append_step, step, record, request, messages, view, reached, trace)
-        what = f"thread {step.thread_id!r}: the answer of the model"
-        return await repeat_while_away(append, what, STORE_AWAY_PAUSES)
 
     async def _append_step(
         self,

@@ -258,6 +258,11 @@ _PASSING = frozenset(
 )
 
 
+_WRITES = frozenset({"put", "copy", "delete"})
+_NOT_SENT = frozenset({"EndpointConnectionError", "ConnectTimeoutError"})
+"""Errors of botocore that come before a request has left."""
+
+
 class BucketPlace(NamedTuple):
     """What was asked of which bucket; for messages."""
 
@@ -305,8 +310,10 @@ def response_error(
 
 def no_answer(place: BucketPlace, reason: str) -> StoreUnavailableError:
     """The error for a request whose answer never came, or came in part."""
+    writes = place.operation in _WRITES and reason not in _NOT_SENT
+    effect = "the request may have taken effect; " if writes else ""
     return StoreUnavailableError(
-        f"S3 gave no whole answer to {place}: {reason}; the request may have taken effect; repeat it later",
+        f"S3 gave no whole answer to {place}: {reason}; {effect}repeat it later",
         **_error_facts(place, None, reason),
     )
 

@@ -4,33 +4,17 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable
-from datetime import timedelta
+from collections.abc import AsyncIterator, Collection, Iterable
 from functools import partial
-from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from temporalio.api.activity.v1 import ActivityExecutionInfo
-from temporalio.api.deployment.v1 import WorkerDeploymentVersion
-from temporalio.api.enums.v1 import (
-    EventType,
-    PendingActivityState,
-    PendingWorkflowTaskState,
-    TaskQueueType,
-    TimeoutType,
-    VersioningBehavior,
-    WorkerVersioningMode,
-)
+from temporalio.api.enums.v1 import EventType, PendingActivityState, PendingWorkflowTaskState, TimeoutType
 from temporalio.api.history.v1 import HistoryEvent
-from temporalio.api.taskqueue.v1 import PollerInfo, TaskQueue
 from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.api.workflowservice.v1 import (
     DescribeActivityExecutionRequest,
-    DescribeNamespaceRequest,
-    DescribeTaskQueueRequest,
-    DescribeTaskQueueResponse,
     GetWorkflowExecutionHistoryReverseRequest,
-    ListNamespacesRequest,
-    ListWorkflowExecutionsRequest,
 )
 from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExecutionStatus
 from temporalio.converter import ActivitySerializationContext, WorkflowSerializationContext
@@ -38,18 +22,13 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from helix_temporal._converter import read_failure
 from helix_temporal._failures import describe_failure
-from helix_temporal.client._worker_versions import describe_idle_version, is_given_work
-from helix_temporal.errors import HelixError, InvalidConfigError, StoreUnavailableError, split_text
-from helix_temporal.models.ids import session_workflow_prefix
+from helix_temporal.client._looks import RPC, SharedLooks, look_up_or, to_millis
+from helix_temporal.client._task_queues import CALLS, POLL_SECONDS, PinnedRun, TaskQueues, seconds_since_poll
+from helix_temporal.errors import StoreUnavailableError, split_text
 from helix_temporal.models.sessions import FailingCall
-
-T = TypeVar("T")
 
 _log: Final = logging.getLogger(__name__)
 
-_RPC: Final = timedelta(seconds=2)
-_BUDGET: Final = 6.0
-"""Seconds that one diagnosis may take."""
 _FIRST_LOOK, _NEXT_LOOK = 10.0, 30.0
 """Seconds until somebody who waits is told why in the log, and until that is looked at again.
 
@@ -61,39 +40,15 @@ _OPEN: Final = "helix.sessions.open"
 _UNSERVED, _UNSERVED_LOOK = 15.0, 2.5
 """Seconds without any worker after which a read, which has no time-out, is given up."""
 _DEPTH: Final = 3
-_NAMESPACES: Final = 20
-_SYSTEM: Final = "temporal-system"
-_NEWEST: Final = 20
-"""Executions of sessions whose task queues are looked at."""
-_POLL_SECONDS: Final = 75.0
-"""A worker asks for work at least once a minute; the server remembers it for five."""
 _TAKEN_SECONDS: Final = 5.0
 """A worker that waits for work takes it at once: who last asked before it was there, and has not, is gone."""
 _WARNED_SECONDS: Final = 60.0
 """So long one warning of missing workers stands for all who wait for them."""
-_SHARED_SECONDS: Final = 1.0
-"""So long what was looked up of a queue stands for all who ask: hundreds may run out of time at once."""
 _EVENTS: Final = 50
 """Of the newest ones of a history, in which is when a failing call was made."""
 _AT_WORK: Final = PendingActivityState.PENDING_ACTIVITY_STATE_STARTED
-_CALLS: Final = TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY
-_TASKS: Final = TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW
-_VERSIONED: Final = WorkerVersioningMode.WORKER_VERSIONING_MODE_VERSIONED
-_SLOTS: Final = ", or are all its activity slots taken (HELIX_MAX_CONCURRENT_ACTIVITIES)"
-_UNPIN: Final = (
-    "start one, or let the run go on with another build (temporal workflow update-options "
-    "--versioning-override-behavior auto_upgrade)"
-)
-_NO_POLLER: Final = "no poller seen"
-_NO_ANSWER: Final = frozenset(
-    {RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED}
-)
-_BROKEN: Final = "transport error"
-"""The SDK's word for a connection that broke."""
 _LAST_FAILURE: Final = "include_last_failure"
 """Newer servers leave it out of what they tell of an activity; older SDKs cannot ask for it."""
-_REPORT_STATS: Final = "report_stats"
-"""Older SDKs cannot ask for it."""
 
 
 class ActivityRun(NamedTuple):
@@ -120,12 +75,10 @@ class Diagnosis:
         self, client: Client, task_queue: str, other_queues: Collection[str], deployment: str
     ) -> None:
         self._client, self._task_queue = client, task_queue
-        self._known_queues = frozenset({task_queue, *other_queues})
-        self._deployment = deployment
+        self._looks = SharedLooks()
+        self._queues = TaskQueues(client, {task_queue, *other_queues}, deployment, self._looks)
         self._warned: dict[str, float] = {}
         """When callers of this client were last warned of missing workers, by what was said."""
-        self._looks: dict[tuple[object, ...], tuple[float, asyncio.Task[Any]]] = {}
-        """Newest look-ups, with when they began."""
 
     async def find_failing_calls(self, execution: Execution) -> tuple[FailingCall, ...]:
         """Calls of an execution, and of its sub-agents, that have failed so far and are tried again."""
@@ -243,7 +196,7 @@ class Diagnosis:
         except RPCError as error:
             if error.status is not RPCStatusCode.NOT_FOUND:
                 raise
-            missing = await self._describe_missing_pollers(self._task_queue)
+            missing = await self._queues.describe_missing_pollers(self._task_queue)
             return ["it has no run", *filter(None, [missing])]
         if described.status is not WorkflowExecutionStatus.RUNNING:
             return [f"its last run is {described.status.name.lower()}"] if described.status else []
@@ -260,7 +213,7 @@ class Diagnosis:
 
     async def _describe_execution(self, workflow_id: str) -> WorkflowExecutionDescription:
         handle = self._client.get_workflow_handle(workflow_id)
-        return await self._share_look((workflow_id,), partial(handle.describe, rpc_timeout=_RPC))
+        return await self._looks.look_up((workflow_id,), partial(handle.describe, rpc_timeout=RPC))
 
     # -- calls
 
@@ -291,7 +244,7 @@ class Diagnosis:
             maximum_page_size=_EVENTS,
         )
         service = self._client.workflow_service
-        found = await service.get_workflow_execution_history_reverse(request, timeout=_RPC)
+        found = await service.get_workflow_execution_history_reverse(request, timeout=RPC)
         return list(found.history.events)
 
     async def _failing_call(
@@ -314,7 +267,7 @@ class Diagnosis:
         error = await read_failure(self._client.data_converter, pending.last_failure, context)
         # Its own scheduled_time is that of the newest attempt.
         made = (
-            _to_millis(event.event_time)
+            to_millis(event.event_time)
             for event in events
             if event.activity_task_scheduled_event_attributes.activity_id == pending.activity_id
         )
@@ -350,7 +303,7 @@ class Diagnosis:
             attempt=pending.attempt,
             error=text,
             worker=worker,
-            since=_to_millis(pending.original_scheduled_time),
+            since=to_millis(pending.original_scheduled_time),
             workflow_id=workflow_id,
         )
 
@@ -360,10 +313,10 @@ class Diagnosis:
         for each in described.raw_description.pending_activities:
             name, worker = each.activity_type.name, each.last_worker_identity
             if each.state == _AT_WORK:
-                since = _format_ago(_to_millis(each.last_started_time))
+                since = _format_ago(to_millis(each.last_started_time))
                 said.append(f"{name} runs at worker {worker!r} since {since}")
             else:
-                said.append(f"{name} waits for a worker since {_format_ago(_to_millis(each.scheduled_time))}")
+                said.append(f"{name} waits for a worker since {_format_ago(to_millis(each.scheduled_time))}")
         return said
 
     async def _describe_busy_workers(self, described: WorkflowExecutionDescription) -> list[str]:
@@ -371,14 +324,14 @@ class Diagnosis:
         raw, said = described.raw_description, list[str]()
         task, waited = raw.pending_workflow_task, _longest_wait(described)
         if task.state == PendingWorkflowTaskState.PENDING_WORKFLOW_TASK_STATE_STARTED:
-            taken = time.time() - _to_millis(task.started_time) / 1000
+            taken = time.time() - to_millis(task.started_time) / 1000
             if taken >= _TAKEN_SECONDS:
                 said.append(
                     f"a worker took its workflow task {taken:.0f} s ago, and has not done it: it is "
                     "overloaded, frozen or dead"
                 )
         if waited >= _TAKEN_SECONDS:
-            backlog = await self._describe_backlog(described.task_queue)
+            backlog = await self._queues.describe_backlog(described.task_queue)
             said.append(
                 f"workers poll task queue {described.task_queue!r} and have not come to it for "
                 f"{waited:.0f} s: they have too much to do{backlog}; start more workers"
@@ -387,28 +340,10 @@ class Diagnosis:
 
     async def _describe_crowd(self) -> str:
         queue = self._task_queue
-        missing = await self._describe_missing_pollers(queue)
-        if missing or not (backlog := await self._describe_backlog(queue, _TAKEN_SECONDS)):
+        missing = await self._queues.describe_missing_pollers(queue)
+        if missing or not (backlog := await self._queues.describe_backlog(queue, _TAKEN_SECONDS)):
             return missing
         return f"workers poll task queue {queue!r} and have too much to do{backlog}; start more workers"
-
-    async def _describe_backlog(self, queue: str, least: float = 0.0) -> str:
-        """How much waits on a task queue, where the server tells it; nothing if little does.
-
-        Args:
-            queue: Which.
-            least: What has waited for less, in seconds, is left out.
-        """
-        told = []
-        for kind, what in ((_TASKS, "workflow tasks"), (_CALLS, "activities")):
-            described = await self._describe_queue(queue, self._client.namespace, kind, stats=True)
-            stats = getattr(described, "stats", None)
-            if stats is None or stats.approximate_backlog_count <= 1:
-                continue
-            oldest = stats.approximate_backlog_age.ToTimedelta().total_seconds()
-            if oldest >= least:
-                told.append(f"{stats.approximate_backlog_count} {what}, the oldest for {oldest:.0f} s")
-        return f" (there wait {' and '.join(told)})" if told else ""
 
     # -- standalone activities
 
@@ -419,7 +354,7 @@ class Diagnosis:
         if _LAST_FAILURE in request.DESCRIPTOR.fields_by_name:
             setattr(request, _LAST_FAILURE, True)
         service = self._client.workflow_service
-        return (await service.describe_activity_execution(request, timeout=_RPC)).info
+        return (await service.describe_activity_execution(request, timeout=RPC)).info
 
     async def _find_failing_attempts(self, run: ActivityRun) -> tuple[FailingCall, ...]:
         info = await self._describe_activity(run)
@@ -445,7 +380,7 @@ class Diagnosis:
             attempt=info.attempt,
             error=said,
             worker=info.last_worker_identity,
-            since=_to_millis(info.schedule_time),
+            since=to_millis(info.schedule_time),
         )
         return (failing,)
 
@@ -458,10 +393,10 @@ class Diagnosis:
         if info.run_state == _AT_WORK:
             return ""
         waited = _seconds_untaken(info)
-        silent = waited if _TAKEN_SECONDS <= waited < _POLL_SECONDS else _POLL_SECONDS
-        if not await self._describe_missing_pollers(info.task_queue, silent, _CALLS):
+        silent = waited if _TAKEN_SECONDS <= waited < POLL_SECONDS else POLL_SECONDS
+        if not await self._queues.describe_missing_pollers(info.task_queue, silent, CALLS):
             return ""
-        return await self._describe_missing_pollers(info.task_queue)
+        return await self._queues.describe_missing_pollers(info.task_queue)
 
     async def _describe_untaken_activity(self, run: ActivityRun) -> str:
         info = await self._describe_activity(run)
@@ -478,14 +413,14 @@ class Diagnosis:
     async def _describe_unpolled_queue(
         self, described: WorkflowExecutionDescription, waited: float = 0.0
     ) -> str:
-        """`_describe_missing_pollers` of an execution's queue, by what waits there for a worker."""
+        """`TaskQueues.describe_missing_pollers` of an execution's queue, by what waits there for a worker."""
         raw, now = described.raw_description, time.time()
         task = raw.pending_workflow_task
         if task.state == PendingWorkflowTaskState.PENDING_WORKFLOW_TASK_STATE_SCHEDULED and task.attempt <= 1:
-            waited = max(waited, now - _to_millis(task.original_scheduled_time) / 1000)
-        silent = waited if _TAKEN_SECONDS <= waited < _POLL_SECONDS else _POLL_SECONDS
-        pinned = pinned_version(described)
-        missing = await self._describe_missing_pollers(described.task_queue, silent, pinned=pinned)
+            waited = max(waited, now - to_millis(task.original_scheduled_time) / 1000)
+        silent = waited if _TAKEN_SECONDS <= waited < POLL_SECONDS else POLL_SECONDS
+        pinned = PinnedRun.of(described)
+        missing = await self._queues.describe_missing_pollers(described.task_queue, silent, pinned=pinned)
         if missing and pinned is None and described.task_queue != self._task_queue:
             missing += (
                 f"; {described.id} was started there, not on task queue {self._task_queue!r} of this client, "
@@ -508,33 +443,31 @@ class Diagnosis:
         It proves less than `_describe_unpolled_queue`: workers whose slots are all taken do not ask either.
         """
         for each in described.raw_description.pending_activities:
-            waited = time.time() - _to_millis(each.scheduled_time) / 1000
+            waited = time.time() - to_millis(each.scheduled_time) / 1000
             scheduled = each.state == PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
             if scheduled and waited >= _TAKEN_SECONDS:
                 queue = each.activity_options.task_queue.name or described.task_queue
-                return await self._describe_untaken_call(queue, waited, pinned_version(described))
+                return await self._describe_untaken_call(queue, waited, PinnedRun.of(described))
         return ""
 
-    async def _describe_untaken_call(
-        self, queue: str, waited: float, pinned: WorkerDeploymentVersion | None = None
-    ) -> str:
+    async def _describe_untaken_call(self, queue: str, waited: float, pinned: PinnedRun | None = None) -> str:
         """That no worker takes calls: none is there, or those that are have no free slot.
 
         Args:
             queue: Whose.
             waited: For so many seconds one has waited.
-            pinned: Only workers of this version get it.
+            pinned: The run that it is for, if only workers of one version get it.
         """
-        silent = min(waited, _POLL_SECONDS)
-        missing = await self._describe_missing_pollers(queue, silent, _CALLS, pinned)
+        silent = min(waited, POLL_SECONDS)
+        missing = await self._queues.describe_missing_pollers(queue, silent, CALLS, pinned)
         if not missing:
             return ""
-        if pinned is None and (idle := await self._describe_idle_queue(queue, silent)):
+        if pinned is None and (idle := await self._queues.describe_idle_queue(queue, silent)):
             return idle
-        for each in await self._list_pollers(queue, self._client.namespace):
+        for each in await self._queues.list_pollers(queue, self._client.namespace):
             # Whoever has asked for workflow tasks since the call waits lives, and did not take it.
-            asked = _seconds_since_poll(each) < silent - 1
-            if asked and (pinned is None or _is_of(pinned, each)):
+            asked = seconds_since_poll(each) < silent - 1
+            if asked and (pinned is None or pinned.is_served_by(each)):
                 return (
                     f"workers of task queue {queue!r} live and take no calls for {silent:.0f} s: all their "
                     "activity slots are taken, by model calls and tools; start more workers, or raise "
@@ -542,162 +475,11 @@ class Diagnosis:
                 )
         return missing
 
-    async def _describe_missing_pollers(
-        self,
-        queue: str,
-        silent: float = _POLL_SECONDS,
-        kind: "TaskQueueType.ValueType" = TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
-        pinned: WorkerDeploymentVersion | None = None,
-    ) -> str:
-        """Where no worker polls: the queue and the namespace, and where the workers are instead.
-
-        Args:
-            queue: Which.
-            silent: Workers that have not asked for work for so many seconds are gone.
-            kind: Of work.
-            pinned: Only workers of this version get it.
-        """
-        namespace = self._client.namespace
-        try:
-            described = await self._describe_queue(queue, namespace, kind)
-        except RPCError as error:
-            if error.status is not RPCStatusCode.PERMISSION_DENIED:
-                raise
-            return ""  # not everybody may look: nothing is known
-        pollers = list(described.pollers)
-        if pinned is not None:
-            pollers = [each for each in pollers if _is_of(pinned, each)]
-        if pollers:
-            newest = max(pollers, key=lambda each: _to_millis(each.last_access_time))
-            ago = _seconds_since_poll(newest)
-            # Workers without work to take poll a minute long, however long something waits for them.
-            if pinned is None and ago < _POLL_SECONDS:
-                idle = _describe_no_target(queue, described, silent)
-                if idle or ago < silent:
-                    return idle
-            elif ago < silent:
-                return ""
-            if pinned is not None:
-                return f"{_describe_pinned_run(pinned, queue)} for {ago:.0f} s; {_UNPIN}"
-            return (
-                f"no worker has polled task queue {queue!r} in namespace {namespace!r} for {ago:.0f} s; "
-                f"the last was {newest.identity!r}: does it still run{_SLOTS if kind == _CALLS else ''}?"
-            )
-        if pinned is not None:
-            return f"{_describe_pinned_run(pinned, queue)}; {_UNPIN}"
-        said = f"no worker polls task queue {queue!r} in namespace {namespace!r}"
-        return "; ".join([said, *await self._find_other_workers(queue)])
-
-    async def _describe_idle_queue(self, queue: str, silent: float) -> str:
-        """`_describe_no_target`, by who asks for calls."""
-        described = await self._describe_queue(queue, self._client.namespace, _CALLS)
-        return _describe_no_target(queue, described, silent)
-
-    async def _find_other_workers(self, queue: str) -> list[str]:
-        """Where there are workers that could be meant: another queue, or another namespace."""
-        namespace = self._client.namespace
-        queues = sorted((self._known_queues | await self._list_session_queues()) - {queue})
-        here = await asyncio.gather(*(self._list_pollers(each, namespace) for each in queues))
-        said = [
-            f"workers poll task queue {each!r} there"
-            for each, pollers in zip(queues, here, strict=True)
-            if _are_there(pollers)
-        ]
-        try:
-            request = ListNamespacesRequest(page_size=_NAMESPACES)
-            found = await self._client.workflow_service.list_namespaces(request, timeout=_RPC)
-        except RPCError:
-            return said  # not everybody may list them
-        others = sorted({each.namespace_info.name for each in found.namespaces} - {namespace, _SYSTEM})
-        there = await asyncio.gather(*(self._list_pollers(queue, each) for each in others))
-        served = [
-            f"workers poll it in namespace {each!r}"
-            for each, pollers in zip(others, there, strict=True)
-            if _are_there(pollers)
-        ]
-        return [*said, *served]
-
-    async def _list_session_queues(self) -> frozenset[str]:
-        """Task queues of the deployment's newest sessions."""
-        request = ListWorkflowExecutionsRequest(
-            namespace=self._client.namespace,
-            page_size=_NEWEST,
-            query=f"WorkflowId STARTS_WITH '{session_workflow_prefix(self._deployment)}'",
-        )
-        try:
-            found = await self._client.workflow_service.list_workflow_executions(request, timeout=_RPC)
-        except RPCError:
-            return frozenset()  # not every server can, and not everybody may, list them
-        return frozenset(each.task_queue for each in found.executions)
-
-    async def _list_pollers(
-        self,
-        queue: str,
-        namespace: str,
-        kind: "TaskQueueType.ValueType" = TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
-    ) -> list[PollerInfo]:
-        """Who has asked for work of a queue, as far as it can be seen."""
-        try:
-            return list((await self._describe_queue(queue, namespace, kind)).pollers)
-        except RPCError as error:
-            if error.status is not RPCStatusCode.PERMISSION_DENIED:
-                raise
-            return []
-
-    async def _describe_queue(
-        self, queue: str, namespace: str, kind: "TaskQueueType.ValueType", *, stats: bool = False
-    ) -> DescribeTaskQueueResponse:
-        """What the server knows of a queue."""
-        return await self._share_look(
-            (queue, namespace, kind, stats), self._look_up_queue, queue, namespace, kind, stats
-        )
-
-    async def _share_look(
-        self, key: tuple[object, ...], look_up: Callable[..., Coroutine[Any, Any, T]], *given: object
-    ) -> T:
-        """What is looked up once for all who ask for the same at about the same time."""
-        now = time.monotonic()
-        found = self._looks.get(key)
-        if found is None or now - found[0] > _SHARED_SECONDS or _is_of_other_loop(found[1]):
-            self._looks = {
-                name: each for name, each in self._looks.items() if now - each[0] <= _SHARED_SECONDS
-            }
-            look = asyncio.create_task(look_up(*given))
-            look.add_done_callback(_take_error)
-            found = self._looks[key] = (now, look)
-        shared: T = await asyncio.shield(found[1])
-        return shared
-
-    async def _look_up_queue(
-        self, queue: str, namespace: str, kind: "TaskQueueType.ValueType", stats: bool
-    ) -> DescribeTaskQueueResponse:
-        request = DescribeTaskQueueRequest(
-            namespace=namespace, task_queue=TaskQueue(name=queue), task_queue_type=kind
-        )
-        if stats and _REPORT_STATS in request.DESCRIPTOR.fields_by_name:
-            setattr(request, _REPORT_STATS, True)
-        try:
-            return await self._client.workflow_service.describe_task_queue(request, timeout=_RPC)
-        except RPCError as error:
-            if error.status is not RPCStatusCode.NOT_FOUND:
-                raise
-            return DescribeTaskQueueResponse()
-
-
-def _is_of_other_loop(task: asyncio.Task[Any]) -> bool:
-    return task.get_loop() is not asyncio.get_running_loop()
-
-
-def _take_error(task: asyncio.Task[Any]) -> None:
-    """Whoever waited for it has the error; nobody may wait any more."""
-    if not task.cancelled():
-        task.exception()
-
 
 def _seconds_untaken(info: ActivityExecutionInfo) -> float:
     """For how long an activity has waited for its first worker; 0 if it does not."""
     waits = info.run_state == PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED and info.attempt <= 1
-    return time.time() - _to_millis(info.schedule_time) / 1000 if waits else 0.0
+    return time.time() - to_millis(info.schedule_time) / 1000 if waits else 0.0
 
 
 def _longest_wait(described: WorkflowExecutionDescription) -> float:
@@ -711,28 +493,7 @@ def _longest_wait(described: WorkflowExecutionDescription) -> float:
     task = raw.pending_workflow_task
     if task.state == PendingWorkflowTaskState.PENDING_WORKFLOW_TASK_STATE_SCHEDULED:
         scheduled.append(task.original_scheduled_time)
-    return max((time.time() - _to_millis(each) / 1000 for each in scheduled), default=0.0)
-
-
-def _seconds_since_poll(poller: PollerInfo) -> float:
-    return time.time() - _to_millis(poller.last_access_time) / 1000
-
-
-def _are_there(pollers: Iterable[PollerInfo]) -> bool:
-    """Whether one of them polls now: the server remembers those that have gone for five minutes."""
-    return any(_seconds_since_poll(each) < _POLL_SECONDS for each in pollers)
-
-
-async def look_up_or(workflow_id: str, look: Awaitable[T], otherwise: T) -> T:
-    """What a look gives; ``otherwise`` where it comes to nothing in time."""
-    try:
-        async with asyncio.timeout(_BUDGET):
-            return await look
-    except (RPCError, TimeoutError, HelixError):
-        return otherwise
-    except Exception as error:  # noqa: BLE001 (an interceptor or a converter of the user's may raise anything)
-        _log.warning("%s: cannot look up why it does not answer: %s", workflow_id, type(error).__name__)
-        return otherwise
+    return max((time.time() - to_millis(each) / 1000 for each in scheduled), default=0.0)
 
 
 def describe_task_timeout(event: HistoryEvent) -> str:
@@ -741,88 +502,6 @@ def describe_task_timeout(event: HistoryEvent) -> str:
     if kind == TimeoutType.TIMEOUT_TYPE_SCHEDULE_TO_START:
         return "no worker took it in time"
     return "it timed out: the worker that had taken it froze, died or is overloaded"
-
-
-def says_no_worker(error: RPCError) -> bool:
-    """Whether the server itself says that no worker polls: it waits for none then."""
-    return error.status is RPCStatusCode.FAILED_PRECONDITION and _NO_POLLER in str(error)
-
-
-async def check_temporal(client: Client) -> None:
-    """Refuse a server that does not answer, or lacks the namespace; what else it says shows later.
-
-    Raises:
-        StoreUnavailableError: It does not answer.
-        InvalidConfigError: It does not have the namespace.
-    """
-    request = DescribeNamespaceRequest(namespace=client.namespace)
-    try:
-        await client.workflow_service.describe_namespace(request, timeout=_RPC)
-    except RPCError as error:
-        refuse_unknown_namespace(client, error)
-        if error.status in _NO_ANSWER or _BROKEN in str(error):
-            where = client.service_client.config.target_host
-            raise StoreUnavailableError(
-                f"Temporal at {where} does not answer ({error.status.name}); see the setting temporal_address"
-            ) from error
-
-
-def refuse_unknown_namespace(client: Client, error: RPCError) -> None:
-    """Refuse a namespace that the server does not have; other errors pass.
-
-    Raises:
-        InvalidConfigError: That is what the error says.
-    """
-    said = str(error).lower()
-    if error.status is RPCStatusCode.NOT_FOUND and said.startswith("namespace") and "not found" in said:
-        raise InvalidConfigError(
-            f"namespace {client.namespace!r} is not known to the Temporal server; correct "
-            "HELIX_TEMPORAL_NAMESPACE, or register it (temporal operator namespace create)"
-        ) from error
-
-
-def pinned_version(described: WorkflowExecutionDescription) -> WorkerDeploymentVersion | None:
-    """The version whose workers alone get an execution's tasks, if it is pinned to one."""
-    info = described.raw_description.workflow_execution_info.versioning_info
-    override = info.versioning_override
-    if override.HasField("pinned"):
-        return override.pinned.version
-    pinned = info.behavior == VersioningBehavior.VERSIONING_BEHAVIOR_PINNED and not override.auto_upgrade
-    return info.deployment_version if pinned else None
-
-
-def _is_of(version: WorkerDeploymentVersion, poller: PollerInfo) -> bool:
-    found = poller.deployment_options
-    return (found.deployment_name, found.build_id) == (version.deployment_name, version.build_id)
-
-
-def _describe_no_target(queue: str, described: DescribeTaskQueueResponse, silent: float) -> str:
-    """That workers poll a queue, and all are of versions that are given no work.
-
-    Args:
-        queue: Which.
-        described: What the server says of it; it remembers workers that are gone for five minutes.
-        silent: For so many seconds work waits that one without a version would have taken at once.
-    """
-    there = [each for each in described.pollers if _seconds_since_poll(each) < _POLL_SECONDS]
-    found = [each.deployment_options for each in there if _is_versioned(each)]
-    if any(_seconds_since_poll(each) < silent for each in there if not _is_versioned(each)):
-        return ""
-    options = [(each.deployment_name, each.build_id) for each in found]
-    if not options or any(is_given_work(*each, described.versioning_info) for each in options):
-        return ""
-    return f"workers poll task queue {queue!r} as {describe_idle_version(*options[0])}"
-
-
-def _is_versioned(poller: PollerInfo) -> bool:
-    return poller.deployment_options.worker_versioning_mode == _VERSIONED
-
-
-def _describe_pinned_run(version: WorkerDeploymentVersion, queue: str) -> str:
-    return (
-        f"the run is pinned to build {version.build_id!r} of worker deployment {version.deployment_name!r}, "
-        f"and no worker of that build has polled task queue {queue!r}"
-    )
 
 
 _SILENT: Final = "TimeoutError: activity Heartbeat timeout"
@@ -846,11 +525,6 @@ def _describe_call(call: FailingCall) -> str:
 def describe_calls(calls: Iterable[FailingCall]) -> str:
     """Failing calls, as one sentence."""
     return "; ".join(map(_describe_call, calls))
-
-
-def _to_millis(moment: Any) -> int:
-    """A time of the server, in ms."""
-    return int(moment.ToMilliseconds())
 
 
 def _format_ago(ms: int) -> str:

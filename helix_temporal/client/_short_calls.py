@@ -22,7 +22,8 @@ from temporalio.exceptions import TimeoutError as TemporalTimeoutError
 from temporalio.service import RPCError, RPCStatusCode
 
 from helix_temporal._failures import describe_failure
-from helix_temporal.client._diagnosis import ActivityRun, Diagnosis, Execution, refuse_unknown_namespace
+from helix_temporal.client._diagnosis import ActivityRun, Diagnosis, Execution
+from helix_temporal.client._server_check import refuse_unknown_namespace
 from helix_temporal.client._updates import has_deadline, root_error, wait_through_cuts
 from helix_temporal.errors import ApplicationCodeError, HelixError, NoWorkerError, StoreUnavailableError
 from helix_temporal.models.deployments import Deployment, memo_of

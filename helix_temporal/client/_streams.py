@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable
 from typing import Any, Final, Literal, Self
 
+from helix_temporal._futures import discard_error
 from helix_temporal.errors import (
     HelixError,
     InvalidConfigError,
@@ -387,7 +388,7 @@ class LiveAsk:
         if self._task is None:
             self._task = asyncio.create_task(self._ask())
             # Whoever leaves early does not want to know.
-            self._task.add_done_callback(lambda task: task.cancelled() or task.exception())
+            self._task.add_done_callback(discard_error)
         return self._task
 
 

@@ -46,14 +46,10 @@ from helix_temporal._converter import UnreadableFailureError, read_failure
 from helix_temporal._failures import describe_failure
 from helix_temporal._retries import retry_pause
 from helix_temporal.activities.executions import refuse_foreign_execution
-from helix_temporal.client._diagnosis import (
-    Diagnosis,
-    describe_calls,
-    look_up_or,
-    pinned_version,
-    refuse_unknown_namespace,
-    says_no_worker,
-)
+from helix_temporal.client._diagnosis import Diagnosis, describe_calls
+from helix_temporal.client._looks import look_up_or
+from helix_temporal.client._server_check import refuse_unknown_namespace
+from helix_temporal.client._task_queues import PinnedRun, says_no_worker
 from helix_temporal.errors import (
     HelixError,
     InvalidRequestError,
@@ -270,7 +266,8 @@ class Updates:
                 if not left:
                     said = f"{error.status.name}: {error.message}"
                     raise TimeoutError(
-                        f"session {session_id!r}: the server answered no query: {said}; try again"
+                        f"session {session_id!r}: the Temporal server answered no query, {_QUERIES} times "
+                        f"(the newest: {said}); is it away? try again"
                     ) from error
         raise AssertionError("unreachable")  # pragma: no cover
 
@@ -636,7 +633,7 @@ def _describe_pending_calls(pending: Sequence[PendingCall]) -> str:
 
 def has_ended_pinned(found: WorkflowExecutionDescription) -> bool:
     """Whether only workers of one version would answer a query of an execution that has ended."""
-    return found.status is not WorkflowExecutionStatus.RUNNING and pinned_version(found) is not None
+    return found.status is not WorkflowExecutionStatus.RUNNING and PinnedRun.of(found) is not None
 
 
 def no_run_error(session_id: str) -> errors.SessionNotFoundError:

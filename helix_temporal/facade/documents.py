@@ -17,11 +17,11 @@ from typing import BinaryIO, Final, TypeVar
 import orjson
 from pydantic import ValidationError
 
+from helix_temporal._futures import finish_before_cancel
 from helix_temporal.errors import StoreCorruptError, StoreUnavailableError
 from helix_temporal.models.base import dump_json
 from helix_temporal.models.facade import StoredSession
 from helix_temporal.models.ids import encode_id, validate_id
-from helix_temporal.stores._cancellation import finish_before_cancel
 from helix_temporal.stores.checksums import verify_checksum, with_checksum
 from helix_temporal.stores.locks import LeaseRow, RowLeases, RowRule
 

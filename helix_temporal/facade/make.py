@@ -9,6 +9,7 @@ from weakref import WeakValueDictionary
 from temporalio.client import Client
 
 from helix_temporal._arguments import typed_arguments
+from helix_temporal._futures import finish_before_cancel
 from helix_temporal.agents import Agent
 from helix_temporal.client import SessionClient
 from helix_temporal.errors import (
@@ -34,7 +35,6 @@ from helix_temporal.models.ids import validate_id
 from helix_temporal.models.messages import Usage
 from helix_temporal.models.states import SessionProperties
 from helix_temporal.models.turns import check_split, kinds_of
-from helix_temporal.stores._cancellation import finish_before_cancel
 from helix_temporal.stores.memory.storage import MemorySessionStorage
 from helix_temporal.stores.protocols.storage import SessionStorage
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol, Self
 
 from helix_temporal._failures import describe_failure
+from helix_temporal._futures import finish_before_cancel
 from helix_temporal._retries import repeat_unanswered
 from helix_temporal.activities._runtime import is_cancellation
 from helix_temporal.activities.step_facts import TurnAnswers
@@ -36,7 +37,6 @@ from helix_temporal.models.messages import Message, Usage
 from helix_temporal.models.sessions import AskStatus, ExitReason, UserMessage
 from helix_temporal.models.states import SessionProperties, refuse_past
 from helix_temporal.models.turns import encode_messages
-from helix_temporal.stores._cancellation import finish_before_cancel
 from helix_temporal.stores.protocols.locks import LockManager
 from helix_temporal.stores.protocols.storage import SessionStorage
 

@@ -8,9 +8,10 @@ which answer stands; the other attempts return that one.
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
-from helix_temporal.activities._runtime import repeat_while_away
+from helix_temporal.activities.kept_answers import KeptAnswers
 from helix_temporal.errors import (
     HeadMovedError,
     IdempotencyConflictError,
@@ -38,8 +39,6 @@ from helix_temporal.stores.threads.standing_step import head_moved_error
 ITEM_FORMAT: Final = "openai-agents/1"
 KIND: Final = "openai-agents"
 _ANSWER: Final = "helix_answer"
-_PAUSES: Final = (0.1, 0.3, 1.0, 2.0, 4.0)
-"""Seconds between tries to store an answer that is paid for."""
 _PAGE: Final = 1_000
 _PAGE_BYTES: Final = 8 * 1024 * 1024
 _NEWEST_BYTES: Final = 256 * 1024
@@ -85,6 +84,7 @@ class Conversations:
         sessions: The session store that lists them; None where there is none.
         flush_each_step: Archive every step at once.
         archive_required: No step is done before it is archived.
+        kept: Answers that this process keeps while a store is away; None for those of this object alone.
     """
 
     def __init__(
@@ -94,9 +94,11 @@ class Conversations:
         *,
         flush_each_step: bool = True,
         archive_required: bool = False,
+        kept: KeptAnswers | None = None,
     ) -> None:
         self._threads, self._sessions = threads, sessions
         self._flush_each_step, self._archive_required = flush_each_step, archive_required
+        self._kept = kept or KeptAnswers()
 
     async def open(self, session_id: str, epoch: int, owner: str, progress: Progress) -> Head:
         """Take the epoch of a conversation, which begins if there is none.  Nothing is cut.
@@ -151,6 +153,8 @@ class Conversations:
     async def find_answer(self, step: Step, *, again: bool) -> Answer | None:
         """The answer that stands for a step; None if there is none yet.
 
+        One that another attempt keeps, since its store is away, is waited for.
+
         Args:
             step: The step.
             again: It was tried before: the archive is asked, too, as the hot thread may be an older copy.
@@ -159,6 +163,7 @@ class Conversations:
             FencedError: A newer epoch has the thread.
             HeadMovedError: Something else follows the head.
         """
+        await self._kept.wait((step.thread_id, step.epoch, step.head))
         rows = _encode_rows(step.thread_id, step.epoch, step.head.position, step.inputs)
         view = await self._view(step, len(rows) + 1)
         if view.header.head.position == step.head.position:
@@ -181,7 +186,7 @@ class Conversations:
         )
         append = StepAppend(step.thread_id, step.epoch, step.head, rows, commits=True)
         try:
-            await self._append(append)
+            await self._kept.store((step.thread_id, step.epoch, step.head), partial(self._append, append))
         except (HeadMovedError, IdempotencyConflictError):
             found = await self.find_answer(step, again=False)
             if found is None:
@@ -310,10 +315,9 @@ class Conversations:
 
     async def _append(self, step: StepAppend) -> Head:
         """Append and archive; where the thread stands then, which a step that stood already may be behind."""
-        what = f"thread {step.thread_id!r}: a step that was made"
-        appended = await repeat_while_away(lambda: self._threads.append(step), what, _PAUSES)
+        appended = await self._threads.append(step)
         if not (self._flush_each_step or self._archive_required):
-            await repeat_while_away(lambda: self._threads.confirm_step(step, appended), what, _PAUSES)
+            await self._threads.confirm_step(step, appended)
             return appended.header.head
         receipt = await self._threads.archive_step(step, appended)
         if self._archive_required and receipt.status is FlushStatus.UNAVAILABLE:

@@ -23,6 +23,7 @@ from helix_temporal.activities._runtime import (
     raise_application_errors,
     scheduled_epoch,
 )
+from helix_temporal.activities.kept_answers import KeptAnswers
 from helix_temporal.errors import HelixError, InvalidReferenceError
 from helix_temporal.frameworks.openai_agents_references import (
     StepNote,
@@ -73,6 +74,7 @@ class HelixOpenAIPlugin(StorePlugin):
 
     def __init__(self, settings: Settings, *, backends: "Backends | None" = None) -> None:
         self.signer = ThreadReferenceSigner(*read_reference_keys(settings))
+        self._kept = KeptAnswers()
         mine = WorkflowSessionActivities(self)
         super().__init__(
             "helix.HelixOpenAIPlugin",
@@ -91,6 +93,7 @@ class HelixOpenAIPlugin(StorePlugin):
             backends.sessions if backends.keeps_sessions else None,
             flush_each_step=self.settings.flush == "step",
             archive_required=self.settings.archive == "required",
+            kept=self._kept,
         )
 
     def make_model_calls(self) -> "ReferencedModelCalls":

@@ -222,7 +222,7 @@ SUMMARY_FAILURES: Final = Counter("helix_context_summary_failures", "Summaries t
 
 STEPS: Final = Counter("helix_steps", "Steps that were to be archived, by what became of it.", ("outcome",))
 UNARCHIVED_BYTES: Final = Gauge(
-    "helix_archive_unarchived_bytes", "Bytes in the hot tier alone after the newest sweep."
+    "helix_archive_unarchived_bytes", "Bytes that the newest sweep has not seen archived."
 )
 UNARCHIVED_AGE: Final = Gauge("helix_archive_unarchived_age_seconds", "Age of the oldest message of them.")
 UNARCHIVED_TIMESTAMP: Final = Gauge(

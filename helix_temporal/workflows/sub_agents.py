@@ -20,6 +20,7 @@ from temporalio.exceptions import (
 )
 from temporalio.exceptions import TimeoutError as TimedOutError
 
+from helix_temporal._futures import discard_error
 from helix_temporal.errors import AgentNotServedError
 from helix_temporal.models.agents import ToolFacts
 from helix_temporal.models.ids import SESSION_WORKFLOW, workflow_id
@@ -242,8 +243,7 @@ class SubAgents:
         task.add_done_callback(lambda done: self._release_dismissed(child, done))
 
     def _release_dismissed(self, child: _Child, task: "asyncio.Task[SessionResult]") -> None:
-        if not task.cancelled():
-            task.exception()  # what became of it is nobody's any more
+        discard_error(task)
         self._running.remove(child)
 
     def _is_interrupted(self, request: ToolInput, resumed: CallStart | None) -> bool:
@@ -386,7 +386,7 @@ async def _await_child(child: _Child, task: "asyncio.Task[SessionResult]") -> No
             break
     if cancelled:
         if task.done():
-            task.exception()  # what became of it is nobody's any more
+            discard_error(task)
         raise asyncio.CancelledError
 
 

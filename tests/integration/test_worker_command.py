@@ -341,6 +341,30 @@ def test_a_command_waits_for_what_is_away(
         process.communicate()
 
 
+def test_all_that_is_away_is_named(variables: dict[str, str], shop: Path) -> None:
+    """Stores as well while Temporal is away: whoever starts it once more mends all of it first."""
+    nobody, no_redis = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
+    named = {
+        **variables,
+        "HELIX_TEMPORAL_ADDRESS": nobody,
+        "HELIX_REDIS_URL": f"redis://{no_redis}/0",
+    }
+    process = start(shop, named, "worker", "shop")
+    try:
+        assert process.stdout is not None
+        said = ""
+        while not (nobody in said and no_redis in said):
+            line = process.stdout.readline()
+            assert line, "it ended"
+            said += line if "waiting for" in line else ""
+        started = ask_health(named, "started")
+        assert (started.returncode, nobody in started.stdout, no_redis in started.stdout) == (1, True, True)
+        end_before_it_serves(process)
+    finally:
+        process.kill()
+        process.communicate()
+
+
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 async def test_a_second_signal_ends_a_worker_that_drains(
     number: signal.Signals, status: int, variables: dict[str, str], shop: Path
@@ -383,6 +407,7 @@ async def test_a_worker_tells_what_it_cut_off_when_it_stopped(variables: dict[st
         asked.cancel()
         last = output.splitlines()[-1]
         assert (process.returncode, "finished: 0, failed: 0, cut off: 1;" in last) == (0, True), output
+        assert re.search("stopping: 1 activity may still end, within .* s at most: 1 helix", output), output
     finally:
         process.kill()
         process.communicate()

@@ -8,7 +8,7 @@ from typing import Any
 from unittest.mock import patch
 
 from helix_temporal import _retries
-from helix_temporal.activities import payloads, sessions, steps, suspended_turns
+from helix_temporal.activities import kept_answers, payloads, sessions, steps, suspended_turns
 from helix_temporal.coldtier import archive, opening, plan, store
 from helix_temporal.stores import record_packs
 from tests.simulation import _worker
@@ -58,7 +58,7 @@ def simulated(chance: random.Random, clock: Callable[[], float], *, keeps_answer
             stack.enter_context(patch.object(module, "secrets", token))
         stack.enter_context(patch.object(_retries, "random", chance))
         if not keeps_answers:
-            stack.enter_context(patch.object(steps, "STORE_AWAY_PAUSES", ()))
+            stack.enter_context(patch.object(kept_answers, "STORE_AWAY_PAUSES", ()))
         numbers = iter(range(1, 1_000_000))
         stack.enter_context(patch.object(steps, "new_id", lambda: f"a{next(numbers)}"))
         for module in (steps, suspended_turns):

@@ -13,7 +13,8 @@ from temporalio.api.taskqueue.v1 import PollerInfo
 from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest, DescribeTaskQueueResponse
 
 from helix_temporal.client import _diagnosis
-from helix_temporal.client._diagnosis import Diagnosis, _are_there, describe_task_timeout
+from helix_temporal.client._diagnosis import Diagnosis, describe_task_timeout
+from helix_temporal.client._task_queues import are_there
 
 
 @pytest.mark.parametrize(
@@ -34,8 +35,8 @@ def test_workers_that_have_gone_are_not_said_to_poll_elsewhere(ago: int, there: 
     """The server remembers who polled for five minutes; whoever is sent there would find nobody."""
     poller = PollerInfo()
     poller.last_access_time.FromSeconds(int(time.time()) - ago)
-    assert _are_there([poller]) is there
-    assert not _are_there([])
+    assert are_there([poller]) is there
+    assert not are_there([])
 
 
 class Crowd:

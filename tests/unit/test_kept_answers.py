@@ -5,9 +5,10 @@ import logging
 from typing import Final
 
 import pytest
+from temporalio.activity import ActivityCancellationDetails
 from temporalio.testing import ActivityEnvironment
 
-from helix_temporal.activities import Payloads, Stepper, steps
+from helix_temporal.activities import Payloads, Stepper, kept_answers
 from helix_temporal.activities._runtime import workflow_run
 from helix_temporal.agents import Agent, AgentRegistry, ModelResponse, ScriptedModel
 from helix_temporal.blobs.memory import MemoryBlobs
@@ -23,6 +24,9 @@ from helix_temporal.testing.faulty_hot import Fault, FaultyHot, HotCall
 REQUEST: Final = RunStepInput(
     session_id="t", agent="a", epoch=5, head=EMPTY, inputs=(StepInput(id="u", text="hello"),)
 )
+
+
+Attempt = asyncio.Task[RunStepResult]
 
 
 class Place:
@@ -48,9 +52,9 @@ class Place:
         """How often an append was tried."""
         return sum(call.method == "append" for call in self.hot.calls)
 
-    async def run(self) -> RunStepResult:
+    async def run(self, environment: ActivityEnvironment | None = None) -> RunStepResult:
         """One attempt of the step."""
-        return await ActivityEnvironment().run(self.stepper.run, REQUEST)
+        return await (environment or ActivityEnvironment()).run(self.stepper.run, REQUEST)
 
     async def count_messages(self) -> int:
         """How many messages the thread has."""
@@ -111,7 +115,7 @@ async def test_a_store_that_stays_away_fails_the_attempt(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody waits for ever: a later attempt asks the model again."""
-    monkeypatch.setattr(steps, "STORE_AWAY_PAUSES", (0.0, 0.0))
+    monkeypatch.setattr(kept_answers, "STORE_AWAY_PAUSES", (0.0, 0.0))
     place.faults = [Fault.ERROR_BEFORE] * 3
     with pytest.raises(StoreUnavailableError):
         await place.run()
@@ -124,6 +128,69 @@ async def test_an_attempt_that_waits_is_cancelled_at_once(place: Place) -> None:
     attempt = asyncio.create_task(place.run())
     await place.tried.wait()
     attempt.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await attempt
+    assert await place.count_messages() == 0
+
+
+GIVEN_UP: Final = [
+    ActivityCancellationDetails(timed_out=True),
+    ActivityCancellationDetails(not_found=True),
+]
+"""Temporal heard nothing of the attempt in time; or it answers a heartbeat that it knows no such attempt."""
+
+
+async def give_up(place: Place, details: ActivityCancellationDetails) -> tuple[ActivityEnvironment, Attempt]:
+    """An attempt that keeps an answer, and that Temporal has given up."""
+    environment = ActivityEnvironment()
+    attempt = asyncio.create_task(place.run(environment))
+    await place.tried.wait()
+    environment.cancel(details)
+    return environment, attempt
+
+
+@pytest.mark.parametrize("details", GIVEN_UP)
+async def test_an_attempt_that_was_given_up_stores_its_answer(
+    place: Place, details: ActivityCancellationDetails
+) -> None:
+    """Temporal was away as well: the next attempt waits for the answer, and does not pay for another."""
+    place.faults = [Fault.ERROR_BEFORE] * 3
+    _, attempt = await give_up(place, details)
+    second = await place.run()
+    assert (second.text, place.model.calls, await place.count_messages()) == ("first", 1, 2)
+    assert (await attempt).text == "first"
+
+
+async def test_it_ends_with_its_worker(place: Place) -> None:
+    """Nobody tells it to, as Temporal has forgotten it: the worker would wait for two minutes."""
+    place.faults = [Fault.ERROR_BEFORE] * 100
+    environment, attempt = await give_up(place, GIVEN_UP[0])
+    assert not (await asyncio.wait([attempt], timeout=0.2))[0]
+    environment.worker_shutdown()
+    with pytest.raises(asyncio.CancelledError):
+        await attempt
+    assert await place.count_messages() == 0
+
+
+async def test_the_next_attempt_asks_the_model_where_the_earlier_one_gave_up(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its store stayed away."""
+    monkeypatch.setattr(kept_answers, "STORE_AWAY_PAUSES", (0.0, 0.2))
+    place.faults = [Fault.ERROR_BEFORE] * 3
+    _, attempt = await give_up(place, GIVEN_UP[0])
+    second = asyncio.create_task(place.run())
+    with pytest.raises(StoreUnavailableError):
+        await attempt
+    assert ((await second).text, place.model.calls) == ("first", 2)
+
+
+@pytest.mark.parametrize("reason", ["cancel_requested", "worker_shutdown", "paused", "reset"])
+async def test_whom_somebody_cancels_stops_at_once(place: Place, reason: str) -> None:
+    """Also where Temporal has given the attempt up."""
+    place.faults = [Fault.ERROR_BEFORE] * 100
+    details = ActivityCancellationDetails(timed_out=True, **{reason: True})
+    _, attempt = await give_up(place, details)
     with pytest.raises(asyncio.CancelledError):
         await attempt
     assert await place.count_messages() == 0

@@ -1,10 +1,15 @@
 """A worker's log says once that a store is away, and once that it is back."""
 
 import asyncio
+from typing import Any
 
 import pytest
+from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput
 
 from helix_temporal import outages
+from helix_temporal.activities import _runtime
+from helix_temporal.activities._runtime import repeat_while_away
+from helix_temporal.errors import StoreUnavailableError
 from helix_temporal.outages import StoreOutages
 
 GONE = "StoreUnavailableError: Redis at 10.0.0.7:6379 did not answer (ConnectionRefusedError)"
@@ -84,3 +89,44 @@ async def test_a_worker_that_stops_asks_no_store() -> None:
     watch.note_failure(0.0)
     await asyncio.sleep(0.05)
     assert stores.asked == asked
+
+
+class KeepsAnswer(ActivityInboundInterceptor):
+    """An activity that waits for its store."""
+
+    def __init__(self, stores: Stores) -> None:
+        self._stores = stores
+
+    async def execute_activity(self, input: ExecuteActivityInput) -> Any:  # noqa: A002 — the SDK's name
+        """Waits."""
+        return await repeat_while_away(self._append, "the answer", [0.02] * 100)
+
+    async def _append(self) -> str:
+        if self._stores.away:
+            raise StoreUnavailableError("away")
+        return "stored"
+
+
+async def test_a_store_that_an_activity_waits_for_is_told_at_once(caplog: pytest.LogCaptureFixture) -> None:
+    """It may wait for two minutes before it fails, if it does at all."""
+    stores = Stores(threads=GONE)
+    watch = StoreOutages(stores.find_unanswered)
+    asked: Any = None
+    running = asyncio.create_task(watch.intercept_activity(KeepsAnswer(stores)).execute_activity(asked))
+    await asyncio.sleep(0.1)
+    assert ["store away: threads" in each for each in told(caplog)] == [True]
+    stores.away = {}
+    assert await running == "stored"
+    await watch.stop()
+
+
+async def test_what_is_given_up_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever saw that an answer is kept does not believe it to be there."""
+
+    async def append() -> None:
+        raise StoreUnavailableError("away")
+
+    with pytest.raises(StoreUnavailableError):
+        await repeat_while_away(append, "the answer", [0.0])
+    lines = [each.getMessage() for each in caplog.records if each.name == _runtime.__name__]
+    assert [each.split(" is ")[1][:5] for each in lines] == ["kept ", "given"]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from helix_temporal.activities import Payloads, Stepper, steps, stream_buffer
+from helix_temporal.activities import Payloads, Stepper, kept_answers, stream_buffer
 from helix_temporal.activities.live import Streaming
 from helix_temporal.activities.usage import UsageLog
 from helix_temporal.agents import Agent, AgentRegistry, ModelRequest, ModelResponse
@@ -135,7 +135,7 @@ async def test_a_step_that_is_found_standing_tells_nothing_twice() -> None:
 @pytest.fixture
 def _never_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """A store that does not answer stays away for longer than a step keeps its answer."""
-    monkeypatch.setattr(steps, "STORE_AWAY_PAUSES", ())
+    monkeypatch.setattr(kept_answers, "STORE_AWAY_PAUSES", ())
 
 
 @pytest.mark.usefixtures("_never_waits")

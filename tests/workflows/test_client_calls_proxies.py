@@ -10,7 +10,7 @@ import pytest_asyncio
 from temporalio.client import WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
 
-from helix_temporal.client import SessionClient, _diagnosis, workflow_id
+from helix_temporal.client import SessionClient, _diagnosis, _task_queues, workflow_id
 from helix_temporal.devstack import S3Endpoint
 from helix_temporal.errors import StoreUnavailableError
 from helix_temporal.testing.serving import Served, session_worker
@@ -323,7 +323,8 @@ async def test_a_call_that_has_a_worker_is_never_unserved(
     served: Served, transforms: Transforms, own: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A worker that is to stop asks for no more work, and ends what it has."""
-    monkeypatch.setattr(_diagnosis, "_seconds_since_poll", lambda _: 100.0)
+    for module in (_diagnosis, _task_queues):
+        monkeypatch.setattr(module, "seconds_since_poll", lambda _: 100.0)
     sessions, _ = proxied(served)
     await sessions.ask(own, "hello", agent="main")
     forking = asyncio.create_task(sessions.session(own).fork(f"{own}-2", transform="waits"))

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -94,3 +95,31 @@ async def test_a_call_of_a_tool_outlasts_it_too(place: Settings, sid: str) -> No
         assert (await stand.sessions.ask(sid, "go", agent="main")).text == "done"
         assert (len(desk.requests[sid]), len(desk.contexts[sid])) == (2, 1)
         await stand.finish(sid)
+
+
+async def test_an_answer_outlasts_that_temporal_is_away_as_well(place: Settings, sid: str) -> None:
+    """The attempt has missed its heartbeats: it stores its answer all the same, and the next one finds it."""
+    desk, loop = Desk(), asyncio.get_running_loop()
+    async with FaultProxy.start(place.temporal_address) as temporal:
+        beats = {
+            name: timedelta(seconds=seconds)
+            for name, seconds in (
+                ("heartbeat_timeout", 2.0), ("heartbeat_every", 0.5), ("max_heartbeat_throttle_interval", 0.5)
+            )
+        }  # fmt: skip
+        settings = place.model_copy(update={"temporal_address": temporal.address, **beats})
+        async with behind_proxy(settings, "redis_url", desk) as (stand, redis):
+
+            def answer(_: ModelRequest) -> Answer:
+                if len(desk.requests[sid]) == 1:
+                    redis.freeze()
+                    temporal.freeze()
+                    loop.call_later(5.0, temporal.freeze, False)
+                    loop.call_later(14.0, redis.freeze, False)
+                return f"answer {len(desk.requests[sid])}"
+
+            desk.scripts[sid] = answer
+            assert (await stand.sessions.ask(sid, "go", agent="main")).text == "answer 1"
+            assert len(desk.requests[sid]) == 1
+            assert await stand.texts(sid) == ["go", "answer 1"]
+            await stand.finish(sid)

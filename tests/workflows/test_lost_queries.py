@@ -136,7 +136,9 @@ async def test_a_worker_that_serves_no_sessions_is_no_end_of_a_query(
 async def test_a_session_that_answers_no_query_is_told(stand: Stand, sid: str) -> None:
     """After three questions that is said."""
     losing = Losing(9, lost(RPCStatusCode.UNAVAILABLE))
-    with pytest.raises(TimeoutError, match="the server answered no query: UNAVAILABLE: lost"):
+    with pytest.raises(
+        TimeoutError, match=r"server answered no query, 3 times \(the newest: UNAVAILABLE: lost"
+    ):
         await sessions_of(stand, losing).session(sid).get_status()
     assert losing.asked == 3
 

@@ -139,7 +139,8 @@ async def test_a_run_that_is_pinned_to_a_build_without_workers_is_told_as_that(s
         await second.client.get_workflow_handle(workflow_id(sid)).terminate()
     said = f"pinned to build 'one' of worker deployment '{settings.task_queue}', and no worker of that build"
     assert said in str(caught.value)
-    assert "update-options --versioning-override-behavior auto_upgrade" in str(caught.value)
+    command = f"update-options --workflow-id {workflow_id(sid)} --versioning-override-behavior auto_upgrade"
+    assert command in str(caught.value)
 
 
 async def test_a_worker_whose_version_is_not_current_says_so_once_and_when_it_is_probed(

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import aiosqlite
 
+from helix_temporal._futures import finish_before_cancel
 from helix_temporal._retries import retry_pause
 from helix_temporal.errors import (
     HelixError,
@@ -27,7 +28,6 @@ from helix_temporal.errors import (
     TooLargeError,
     UnsupportedServerError,
 )
-from helix_temporal.stores._cancellation import finish_before_cancel
 from helix_temporal.stores._home_loop import HomeLoop
 from helix_temporal.stores.sqlite.queries import load_statement, schema_statements
 

@@ -78,9 +78,9 @@ class FailureLog:
         """The result of a thread that could not be archived."""
         self._count += 1
         if self._count <= NAMED:
-            logger.warning("thread %r is not archived: %s", thread_id, why)
+            logger.warning("thread %r was not archived by this pass: %s", thread_id, why)
         elif self._count == NAMED + 1:
-            logger.warning("more threads are not archived: the log names %d of a pass", NAMED)
+            logger.warning("more threads were not archived by this pass: the log names %d", NAMED)
         return SweptThread(thread_id, "failed", detail=why)
 
 

@@ -10,6 +10,7 @@ import pytest
 from helix_temporal.blobs import ConditionFailedError
 from helix_temporal.blobs.s3 import S3Blobs
 from helix_temporal.devstack import S3Endpoint, seaweedfs
+from helix_temporal.devstack.programs import free_port
 from helix_temporal.errors import ArchiveAccessError, StoreUnavailableError
 from helix_temporal.testing.proxy import CutReply, FaultProxy, HoldRequest, StallReply
 
@@ -125,8 +126,23 @@ async def test_a_cut_reply_is_never_short_data(
     """Cut within the status line, the headers or the body: an error or, sent again, the whole."""
     await direct.put(key, os.urandom(SIZE))
     proxy.fail(CutReply(after), times=2)
-    with pytest.raises(StoreUnavailableError, match="no whole answer"):
+    with pytest.raises(StoreUnavailableError, match="no whole answer") as raised:
         await store.get(key)
+    assert "effect" not in str(raised.value)  # a read has none
+
+
+async def test_a_refused_connection_has_no_effect(s3: S3Endpoint, key: str) -> None:
+    """Nothing was sent, so nobody has to look whether it was done."""
+    store = S3Blobs(
+        s3.bucket,
+        endpoint=f"http://127.0.0.1:{free_port()}",
+        region=s3.region,
+        access_key=s3.access_key,
+        secret_key=s3.secret_key,
+    )
+    with pytest.raises(StoreUnavailableError, match="EndpointConnectionError; repeat it later"):
+        await store.put(key, b"mine")
+    await store.close()
 
 
 @pytest.mark.parametrize("after", [0, HEADERS, SIZE // 2, SIZE])

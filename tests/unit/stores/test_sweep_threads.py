@@ -102,7 +102,9 @@ async def test_the_log_says_why_a_thread_was_not_archived(
     refuse(backends, monkeypatch, lambda thread_id, _: thread_id == "s0")
     await backends.sweep()
     told = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
-    assert told == ["thread 's0' is not archived: StoreUnavailableError: S3 refused put: 503 SlowDown"]
+    assert told == [
+        "thread 's0' was not archived by this pass: StoreUnavailableError: S3 refused put: 503 SlowDown"
+    ]
 
 
 async def test_the_log_names_some_threads_where_many_are_not_archived(
@@ -117,7 +119,7 @@ async def test_the_log_names_some_threads_where_many_are_not_archived(
     assert (await backends.sweep()).failures == COUNT
     told = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
     assert len(told) == NAMED + 1
-    assert told[-1] == f"more threads are not archived: the log names {NAMED} of a pass"
+    assert told[-1] == f"more threads were not archived by this pass: the log names {NAMED}"
 
 
 async def test_a_bug_is_named_by_its_type_beside_the_thread(
@@ -130,7 +132,9 @@ async def test_a_bug_is_named_by_its_type_beside_the_thread(
 
     monkeypatch.setattr(backends.threads, "flush", fail)
     await backends.sweep()
-    assert "thread 's0' is not archived: ValueError" in [each.getMessage() for each in caplog.records]
+    assert "thread 's0' was not archived by this pass: ValueError" in [
+        each.getMessage() for each in caplog.records
+    ]
     assert "fail" in caplog.text
 
 

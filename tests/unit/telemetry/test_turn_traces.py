@@ -8,7 +8,7 @@ import pytest
 from opentelemetry import trace as otel
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased, TraceIdRatioBased
 
-from helix_temporal.activities import steps
+from helix_temporal.activities import kept_answers, steps
 from helix_temporal.activities.payloads import Payloads
 from helix_temporal.activities.session_sync import SessionSync
 from helix_temporal.activities.steps import Stepper
@@ -321,7 +321,7 @@ async def lose_reply(scene: Scene, attempt: Awaitable[Any]) -> None:
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(scene.threads, "append", append_silently)
-        patched.setattr(steps, "STORE_AWAY_PAUSES", ())
+        patched.setattr(kept_answers, "STORE_AWAY_PAUSES", ())
         with pytest.raises(StoreUnavailableError):
             await attempt
 

@@ -1,8 +1,8 @@
-"""Work that a cancel must not leave half done."""
+"""Work that goes on when nobody waits for it any more."""
 
 import asyncio
 from collections.abc import Awaitable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -18,6 +18,11 @@ async def finish_before_cancel(work: Awaitable[T]) -> T:
                 await asyncio.wait([running])
             except asyncio.CancelledError:  # the first one is passed on
                 continue
-        if not running.cancelled():
-            running.exception()  # told to nobody: who cancelled asked for no answer
+        discard_error(running)
         raise
+
+
+def discard_error(done: asyncio.Future[Any]) -> None:
+    """Let an error go that nobody waits for; otherwise asyncio logs it when the future is collected."""
+    if not done.cancelled():
+        done.exception()
