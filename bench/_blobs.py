@@ -55,9 +55,9 @@ class CountingBlobs:
         self.others += 1
         await self._inner.delete(key)
 
-    async def probe(self) -> None:
+    async def probe(self, prefix: str) -> None:
         """As `BlobStore.probe`."""
-        await self._inner.probe()
+        await self._inner.probe(prefix)
 
     async def close(self) -> None:
         """As `BlobStore.close`."""

@@ -311,10 +311,10 @@ class Backends:
         Raises:
             ConditionalWritesUnsupportedError, ArchiveAccessError, StoreUnavailableError: See there.
         """
-        if self.blobs is None or self._guarded is None:
+        if self.blobs is None or self._guarded is None or self.tiered is None:
             return
         with _name_setting_in_errors("s3"):
-            await prove_once(self.blobs, self._proved)
+            await prove_once(self.blobs, self.tiered.layout.probe_prefix(), self._proved)
         self._guarded.refusal = None
 
     def refuse_archive(self, why: HelixError) -> None:
@@ -638,6 +638,7 @@ def _make_blob_store(settings: Settings) -> tuple[BlobStore | None, ProvedPlace 
             settings.s3_endpoint,
             settings.s3_region,
             settings.s3_bucket,
+            settings.s3_prefix,
             access.get_secret_value() if access else None,
         )
         return blobs, place

@@ -59,8 +59,6 @@ T = TypeVar("T", bound=WireModel)
 def _recording_pass(schedule: str) -> Iterator[list[int]]:
     """Record one pass of maintenance: how it ended, and what the block says of it.
 
-    One in which all that was seen has failed is no good one: so is a sweep while the archive is away.
-
     Yields:
         What was seen, what was done with it, and what failed; to be set by the block.
     """
@@ -77,8 +75,7 @@ def _recording_pass(schedule: str) -> Iterator[list[int]]:
     metrics.MAINTENANCE_FAILURES.add(failures, schedule=schedule)
     metrics.MAINTENANCE_DURATION.record_since(began, schedule=schedule)
     metrics.MAINTENANCE_LAST_END.set(time.time(), schedule=schedule)
-    if not seen or failures < seen:
-        metrics.MAINTENANCE_LAST_SUCCESS.set(time.time(), schedule=schedule)
+    metrics.MAINTENANCE_LAST_SUCCESS.set(time.time(), schedule=schedule)
 
 
 def _record_unarchived(unarchived: Unarchived) -> None:

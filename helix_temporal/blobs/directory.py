@@ -152,13 +152,13 @@ class DirectoryBlobs:
         check_key(key)
         await asyncio.to_thread(self._delete_blob, key)
 
-    async def probe(self) -> None:
+    async def probe(self, prefix: str) -> None:
         """Prove that the directory takes writes and that conditions hold on its file system.
 
         Raises:
             ConditionalWritesUnsupportedError: The file system has no working locks.
         """
-        await prove_conditional_writes(self, "helix-probe")
+        await prove_conditional_writes(self, prefix)
 
     async def close(self) -> None:
         """Nothing is held between calls."""

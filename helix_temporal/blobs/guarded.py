@@ -49,9 +49,9 @@ class GuardedBlobs:
         """As `BlobStore.delete`."""
         await self._check().delete(key)
 
-    async def probe(self) -> None:
+    async def probe(self, prefix: str) -> None:
         """As `BlobStore.probe`; never refused."""
-        await self._inner.probe()
+        await self._inner.probe(prefix)
 
     async def close(self) -> None:
         """As `BlobStore.close`."""

@@ -87,9 +87,9 @@ class MemoryBlobs:
             self._blobs.pop(key, None)
             self._modified.pop(key, None)
 
-    async def probe(self) -> None:
+    async def probe(self, prefix: str) -> None:
         """Prove that conditions hold, as every store does at start-up."""
-        await prove_conditional_writes(self, "helix-probe")
+        await prove_conditional_writes(self, prefix)
 
     async def close(self) -> None:
         """Nothing to give back; the objects stay."""

@@ -155,7 +155,7 @@ def _unsupported_error(what: str, found: str, expected: str) -> ConditionalWrite
     )
 
 
-_ANSWERS: Final = "helix-probe/answers"
+_ANSWERS: Final = "answers"
 """An object that is not there."""
 _PROVED_SECONDS: Final = 3600.0
 _MOST: Final = 64
@@ -163,19 +163,22 @@ _MOST: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class ProvedPlace:
-    """A bucket as one account sees it."""
+    """A part of a bucket as one account sees it."""
 
     endpoint: str | None
     region: str
     bucket: str
+    prefix: str
     access_key: str | None
 
 
 _proved = Newest[ProvedPlace, float](_MOST)
 
 
-async def prove_once(store: BlobStore, place: ProvedPlace | None) -> None:
+async def prove_once(store: BlobStore, prefix: str, place: ProvedPlace | None) -> None:
     """Prove that a store honours write conditions, unless this process has, within the last hour.
+
+    Nothing is asked for outside ``prefix``: an account may have no more rights than below it.
 
     In any case one read shows first that it answers and gives access: one that is away is told at once.  A
     store without a place is proved every time, and so is one that failed.
@@ -183,10 +186,10 @@ async def prove_once(store: BlobStore, place: ProvedPlace | None) -> None:
     Raises:
         As `BlobStore.probe`.
     """
-    await store.get(_ANSWERS)
+    await store.get(f"{prefix.rstrip('/')}/{_ANSWERS}")
     until = None if place is None else _proved.get(place)
     if until is not None and time.monotonic() < until:
         return
-    await store.probe()
+    await store.probe(prefix)
     if place is not None:
         _proved[place] = time.monotonic() + _PROVED_SECONDS

@@ -76,8 +76,8 @@ class BlobStore(Protocol):
         """Remove the object; nothing if it is not there."""
         ...
 
-    async def probe(self) -> None:
-        """Prove at start-up that conditional writes work here, on an object of its own.
+    async def probe(self, prefix: str) -> None:
+        """Prove at start-up that conditional writes work here, on objects of its own below ``prefix``.
 
         Raises:
             ConditionalWritesUnsupportedError: Creating twice or a stale If-Match succeeded.

@@ -356,7 +356,6 @@ class S3Blobs:
         total_timeout: Seconds for one request with its body and answer.
         max_connections: At most so many at once; more requests wait.
         list_page_size: Keys in one page of a listing, 1 to 1,000.
-        probe_prefix: Where ``probe`` may write.
 
     Raises (every method):
         StoreUnavailableError: Throttled, 5xx, time-out or connection lost; a write may have happened,
@@ -380,7 +379,6 @@ class S3Blobs:
         total_timeout: float = 60.0,
         max_connections: int = 50,
         list_page_size: int = 1000,
-        probe_prefix: str = "helix-probe",
     ) -> None:
         self._config = S3Config(
             bucket=bucket,
@@ -396,7 +394,6 @@ class S3Blobs:
             session_token=session_token,
         )
         self._list_page_size = list_page_size
-        self._probe_prefix = probe_prefix
         self._opening: dict[asyncio.AbstractEventLoop, asyncio.Task[S3Connection]] = {}
 
     def __repr__(self) -> str:
@@ -491,13 +488,13 @@ class S3Blobs:
             async with self._use_connection(self._bucket_place("delete", key)) as connection:
                 await connection.client.delete_object(Bucket=self._config.bucket, Key=key)
 
-    async def probe(self) -> None:
+    async def probe(self, prefix: str) -> None:
         """Prove on an object of its own that the server honours write conditions.
 
         Raises:
             ConditionalWritesUnsupportedError: Creating twice or a stale If-Match succeeded.
         """
-        await prove_conditional_writes(self, self._probe_prefix)
+        await prove_conditional_writes(self, prefix)
 
     async def close(self) -> None:
         """Give back the connections of this event loop; a later call opens new ones."""

@@ -69,10 +69,8 @@ def cleanup(
     with exit_on_error():
         if older_than is not None:
             wanted = wanted.model_copy(update={"old": _by_age(older_than, dry_run=dry_run)})
-        asks = not (dry_run or without_temporal)
-        errors = asyncio.run(
-            _clean_up(Settings.from_env(os.environ), wanted, dry_run=dry_run, asks_temporal=asks)
-        )
+        settings = Settings.from_env(os.environ)
+        errors = asyncio.run(_clean_up(settings, wanted, dry_run=dry_run, asks_temporal=not without_temporal))
     if errors:
         raise typer.Exit(1)
 
@@ -113,8 +111,16 @@ async def _clean_up(settings: Settings, wanted: CleanupInput, *, dry_run: bool, 
 
 
 def _temporal_executions(settings: Settings) -> TemporalExecutions:
+    lock, connected = asyncio.Lock(), list[Client]()
+
+    async def connect_once() -> Client:
+        async with lock:
+            if not connected:
+                connected.append(await _connect_client(settings))
+        return connected[0]
+
     return TemporalExecutions(
-        lambda: _connect_client(settings),
+        connect_once,
         deployment=settings.deployment,
         also_known_as=settings.also_known_as,
     )
@@ -154,7 +160,7 @@ def _rows_expired(summary: CleanupSummary, *, dry_run: bool) -> list[Row]:
         ("  had finished before", summary.already_terminal),
         ("  used meanwhile, left alone", summary.skipped),
         *([("  would be ended", summary.would_end)] if dry_run else []),
-        ("  run, and were asked to end", summary.running),
+        (f"  run, and {'would be' if dry_run else 'were'} asked to end", summary.running),
         ("  ended now", summary.marked),
         ("workspace snapshots deleted", summary.snapshots_deleted),
     ]

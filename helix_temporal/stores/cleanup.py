@@ -140,11 +140,12 @@ class Cleanup:
             return summary.plus(skipped=1)
         if state.status in TERMINAL:
             return summary.plus(already_terminal=1)
+        if self._executions is not None and await self._executions.is_running(session_id):
+            if not dry_run:
+                await self._executions.close(session_id)
+            return summary.plus(running=1)
         if dry_run:
             return summary.plus(would_end=1)
-        if self._executions is not None and await self._executions.is_running(session_id):
-            await self._executions.close(session_id)
-            return summary.plus(running=1)
         return await self._mark_expired(state, summary)
 
     async def _mark_expired(self, state: SessionState, summary: CleanupSummary) -> CleanupSummary:

@@ -177,9 +177,9 @@ class FaultyBlobs:
         """As the inner store, with faults."""
         await self._call("delete", key, lambda: self.inner.delete(key))
 
-    async def probe(self) -> None:
+    async def probe(self, prefix: str) -> None:
         """As the inner store, with faults before it starts."""
-        await self._call("probe", "", self.inner.probe)
+        await self._call("probe", prefix, lambda: self.inner.probe(prefix))
 
     async def close(self) -> None:
         """Close the inner store; late calls that are still held never take effect."""

@@ -58,9 +58,9 @@ class ScopedBlobs:
         """Within the folder."""
         await self._inner.delete(self._scope + key)
 
-    async def probe(self) -> None:
+    async def probe(self, prefix: str) -> None:
         """Within the folder."""
-        await self._inner.probe()
+        await self._inner.probe(self._scope + prefix)
 
     async def close(self) -> None:
         """Within the folder."""
@@ -83,7 +83,6 @@ class TestS3Blobs(BlobStoreContract):
             read_timeout=30,
             # Short pages: a listing of the contract goes over several.
             list_page_size=7,
-            probe_prefix=f"{s3_prefix}/probe",
         )
         yield ScopedBlobs(inner, s3_prefix)
         await inner.close()

@@ -7,11 +7,13 @@ from typing import Any, TypeVar
 import pytest
 from typer.testing import CliRunner, Result
 
+from helix_temporal.activities.executions import TemporalExecutions
 from helix_temporal.backends import Backends
 from helix_temporal.cli.commands import app
 from helix_temporal.models.states import CreateSession, SessionState, SessionStatus, WorkspaceRef
 from helix_temporal.settings import Settings
 from helix_temporal.stores.protocols.sessions import SessionStore
+from helix_temporal.worker import connect
 
 R = TypeVar("R")
 LATE = CreateSession(expires_at=1)
@@ -90,6 +92,34 @@ def test_a_dry_run_counts_and_changes_nothing(variables: dict[str, str]) -> None
     assert found.exit_code == 0, found.output
     assert (table(found)["would be ended"], table(found)["would be deleted"]) == (1, 0)
     assert [load(variables, "late"), load(variables, "old")] == before
+
+
+def test_temporal_is_connected_to_once(variables: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each session is asked for: ten thousand would be as many handshakes."""
+    create(variables, one=LATE, two=LATE, three=LATE)
+    connected = []
+
+    async def connect_and_count(settings: Settings) -> Any:
+        connected.append(settings)
+        return await connect(settings)
+
+    monkeypatch.setattr("helix_temporal.cli.cleanup.connect", connect_and_count)
+    assert table(cleanup(variables, "--expired"))["ended now"] == 3
+    assert len(connected) == 1
+
+
+def test_a_dry_run_leaves_out_sessions_that_run(
+    variables: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says what a real run would do."""
+
+    async def runs(self: object, session_id: str) -> bool:
+        return session_id == "live"
+
+    monkeypatch.setattr(TemporalExecutions, "is_running", runs)
+    create(variables, live=LATE, late=LATE)
+    found = table(cleanup(variables, "--expired", "--dry-run"))
+    assert (found["would be ended"], found["run, and would be asked to end"]) == (1, 1)
 
 
 def test_what_nobody_changed_for_long_is_deleted(variables: dict[str, str]) -> None:

@@ -126,7 +126,7 @@ class SimBlobs:
             run_now(self.inner.delete(key))
             self._log.deleted(key)
 
-    async def probe(self) -> None:
+    async def probe(self, prefix: str) -> None:
         """Nothing to prove."""
 
     async def close(self) -> None:

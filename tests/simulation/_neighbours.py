@@ -78,7 +78,7 @@ class _Blobs:
     async def delete(self, key: str) -> None:
         run_now(self.inner.delete(key))
 
-    async def probe(self) -> None:
+    async def probe(self, prefix: str) -> None:
         """Nothing to prove."""
 
     async def close(self) -> None:

@@ -36,7 +36,7 @@ class Late(MemoryBlobs):
         self.puts += 1
         return await super().put(key, data, **conditions)
 
-    async def probe(self) -> None:
+    async def probe(self, prefix: str) -> None:
         """As `BlobStore.probe`."""
         if not self.fit:
             raise ConditionalWritesUnsupportedError("keeps none", condition="If-Match")

@@ -48,6 +48,7 @@ async def keep_part(
     )
     threads = [each async for each in upkeep.list_archived(request.part, request.since)]
     found = await visits.visit_all(threads)
+    visits.check_answered()
     for each in found:
         if each.done is None:
             logger.warning("thread %r is not kept: %s", each.thread_id, each.failure)

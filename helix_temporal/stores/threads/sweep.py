@@ -106,7 +106,8 @@ async def sweep_threads(
         unarchived: Told of what is not archived, also where this raises.
 
     Raises:
-        StoreUnavailableError: A store answered for none of 16 threads, though asked several times for each.
+        StoreUnavailableError: A store answered for none of the threads that had to be archived, or of 16 in a
+            row, though asked several times for each.
     """
     summary, left = done or SweepResult(), unarchived or Unarchived(done)
     visits = Visits[str, SweptThread](
@@ -121,6 +122,7 @@ async def sweep_threads(
         summary = add_swept(summary, await visits.visit_all(waiting), len(page.threads) - len(waiting))
         summary, cursor = left.added_to(summary), page.cursor
         if cursor is None:
+            visits.check_answered()
             return summary
         if report is not None:
             report(cursor, summary)

@@ -37,6 +37,8 @@ class Visits(Generic[T, R]):
     ) -> None:
         self._visit, self._fail, self._seconds = visit, fail, seconds
         self._slots, self._unanswered = asyncio.Semaphore(parallel), 0
+        self._has_answer = False
+        self._silence: StoreUnavailableError | None = None
 
     async def visit_all(self, threads: Sequence[T]) -> list[R]:
         """Visit them; the results in their order.
@@ -51,6 +53,15 @@ class Visits(Generic[T, R]):
             raise errors.exceptions[0] from None
         return [each.result() for each in tasks]
 
+    def check_answered(self) -> None:
+        """At the end of a pass: refuse one in which a store was asked, and answered for no thread at all.
+
+        Raises:
+            StoreUnavailableError: What was said of the last one.
+        """
+        if self._silence is not None and not self._has_answer:
+            raise self._silence
+
     async def _visit_one(self, thread: T) -> R:
         async with self._slots:
             limit = asyncio.timeout(self._seconds)
@@ -58,7 +69,7 @@ class Visits(Generic[T, R]):
                 async with limit:
                     result = await repeat_unanswered(lambda: self._visit(thread))
             except StoreUnavailableError as error:
-                self._unanswered += 1
+                self._unanswered, self._silence = self._unanswered + 1, error
                 if self._unanswered >= GIVES_UP_AFTER:
                     raise
                 return self._fail(thread, _describe(error))
@@ -70,7 +81,7 @@ class Visits(Generic[T, R]):
                 logger.warning("a visit of a thread failed by a bug", exc_info=error)
                 # Any exception may quote what it was given: its text is in the traceback alone.
                 result = self._fail(thread, type(error).__name__)
-            self._unanswered = 0
+            self._unanswered, self._has_answer = 0, True
             return result
 
 

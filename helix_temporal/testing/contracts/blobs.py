@@ -291,8 +291,8 @@ class BlobStoreContract(_Abstract):
 
     async def test_the_probe_passes_and_leaves_nothing(self, store: BlobStore) -> None:
         """A store that holds its conditions is accepted at every start."""
-        await store.probe()
-        await store.probe()
+        await store.probe("probe")
+        await store.probe("probe")
         assert await keys_of(store, "") == []
 
     async def test_close_may_be_repeated(self, store: BlobStore) -> None:

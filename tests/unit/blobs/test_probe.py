@@ -94,7 +94,7 @@ async def test_a_server_that_breaks_a_condition_is_refused(
     """On such a bucket acknowledged writes vanish; the message says which condition is broken."""
     stub.handler, objects = server(keeps)
     with pytest.raises(ConditionalWritesUnsupportedError, match=named):
-        await stub_blobs.probe()
+        await stub_blobs.probe("probe")
     assert objects == {}
 
 
@@ -102,7 +102,7 @@ async def test_a_server_that_knows_no_conditions_is_refused(stub: StubS3, stub_b
     """Some answer 501 to the header instead of ignoring it."""
     stub.handler = stub.refuse(501, "NotImplemented")
     with pytest.raises(ConditionalWritesUnsupportedError, match="501 NotImplemented"):
-        await stub_blobs.probe()
+        await stub_blobs.probe("probe")
 
 
 async def test_a_server_that_does_not_answer_proves_nothing(
@@ -112,7 +112,7 @@ async def test_a_server_that_does_not_answer_proves_nothing(
     stub.handler = stub.refuse(503, "SlowDown")
     monkeypatch.setattr(probe, "_SECONDS", 0.5)
     with pytest.raises(StoreUnavailableError):
-        await stub_blobs.probe()
+        await stub_blobs.probe("probe")
     assert len(stub.requests) > 2
 
 
@@ -120,7 +120,7 @@ async def test_refused_access_is_told_as_such(stub: StubS3, stub_blobs: S3Blobs)
     """Wrong credentials are not a missing feature."""
     stub.handler = stub.refuse(403, "AccessDenied")
     with pytest.raises(ArchiveAccessError):
-        await stub_blobs.probe()
+        await stub_blobs.probe("probe")
 
 
 @pytest.mark.parametrize("skip", [1, 3])
@@ -146,7 +146,7 @@ async def test_a_store_that_writes_what_it_refuses_is_refused() -> None:
                 raise
 
     with pytest.raises(ConditionalWritesUnsupportedError, match="refused but written"):
-        await Liar().probe()
+        await Liar().probe("probe")
 
 
 @pytest.mark.parametrize("gap", [0.001, 0.02])
@@ -157,7 +157,7 @@ async def test_a_server_that_looks_and_then_writes_is_refused(
     """One after the other all conditions hold; of writers at once several win, and only one is there."""
     stub.handler, objects = server(all_kept, gap=gap)
     with pytest.raises(ConditionalWritesUnsupportedError, match="of several writers at once was accepted"):
-        await stub_blobs.probe()
+        await stub_blobs.probe("probe")
     assert objects == {}
 
 
@@ -183,5 +183,5 @@ async def test_passing_failures_do_not_fail_the_probe(
         return web.Response()
 
     stub.handler = often_fails
-    await stub_blobs.probe()
+    await stub_blobs.probe("probe")
     assert objects == {}

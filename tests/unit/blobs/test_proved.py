@@ -42,12 +42,23 @@ async def test_a_bucket_is_proved_once_and_asked_at_each_further_start(stub: Stu
     assert await start(stub) == 1
 
 
-@pytest.mark.parametrize("other", [{"s3_bucket": "other"}, {"s3_region": "x"}, {"s3_access_key": "other"}])
+@pytest.mark.parametrize(
+    "other",
+    [{"s3_bucket": "other"}, {"s3_region": "x"}, {"s3_access_key": "other"}, {"s3_prefix": "other"}],
+)
 async def test_another_place_is_proved_by_itself(stub: StubS3, other: dict[str, str]) -> None:
     """Another account may have no access; another bucket may be of another server behind one address."""
     stub.handler, _ = server(all_kept)
     await start(stub)
     assert await start(stub, **other) > 20
+
+
+async def test_nothing_is_asked_for_outside_the_prefix(stub: StubS3) -> None:
+    """Whoever gives the rights that the documentation lists has given enough."""
+    stub.handler, _ = server(all_kept)
+    await start(stub, s3_prefix="own/place")
+    outside = [path for _, path in stub.requests if not path.startswith("/bucket/own/place/")]
+    assert (len(stub.requests) > 20, outside) == (True, [])
 
 
 async def test_what_failed_is_proved_again(stub: StubS3) -> None:
@@ -84,9 +95,9 @@ async def test_a_proof_ends(stub: StubS3, monkeypatch: pytest.MonkeyPatch) -> No
 
 async def test_few_places_are_remembered() -> None:
     """A process that meets ever new buckets does not grow by it: the oldest are forgotten."""
-    places = [ProvedPlace(None, "r", f"b{number}", None) for number in range(100)]
+    places = [ProvedPlace(None, "r", f"b{number}", "probe", None) for number in range(100)]
     for place in places:
-        await prove_once(MemoryBlobs(), place)
+        await prove_once(MemoryBlobs(), "probe", place)
     assert list(probe._proved) == places[-64:]
 
 
@@ -95,7 +106,7 @@ async def test_a_store_that_was_given_is_proved_each_time() -> None:
     proofs = []
 
     class Counted(MemoryBlobs):
-        async def probe(self) -> None:
+        async def probe(self, prefix: str) -> None:
             proofs.append(self)
 
     backends = Backends(Settings(), blobs=Counted())

@@ -11,7 +11,7 @@ from temporalio.runtime import MetricBuffer, Runtime, TelemetryConfig
 from temporalio.testing import ActivityEnvironment
 
 from helix_temporal.activities.maintenance import MaintenanceActivities
-from helix_temporal.errors import StoreUnavailableError
+from helix_temporal.errors import HelixError, StoreCorruptError, StoreUnavailableError
 from helix_temporal.models.maintenance import SweepInput
 from helix_temporal.models.stored_messages import EMPTY
 from helix_temporal.stores.memory.backend import MemoryBackend
@@ -28,12 +28,12 @@ class _Archive:
 
     archives = True
 
-    def __init__(self, takes: set[str]) -> None:
-        self._takes = takes
+    def __init__(self, takes: set[str], error: HelixError) -> None:
+        self._takes, self._error = takes, error
 
     async def flush(self, request: FlushThread) -> FlushReceipt:
         if request.thread_id not in self._takes:
-            raise StoreUnavailableError("the archive is away")
+            raise self._error
         return FlushReceipt(FlushStatus.ARCHIVED, puts=1)
 
 
@@ -48,14 +48,17 @@ async def hot_threads(count: int) -> HotTier:
     return hot
 
 
-async def sweep(hot: HotTier, takes: set[str]) -> dict[tuple[str, str], float]:
+AWAY = StoreUnavailableError("the archive is away")
+
+
+async def sweep(hot: HotTier, takes: set[str], error: HelixError = AWAY) -> dict[tuple[str, str], float]:
     """What one attempt records, by name and schedule; it may raise."""
     buffer = MetricBuffer(1000)
     runtime = Runtime(telemetry=TelemetryConfig(metrics=buffer))
     metrics.listen_with(runtime.metric_meter)
     environment = ActivityEnvironment()
     environment.metric_meter = runtime.metric_meter
-    sweeper: Any = MaintenanceActivities(hot, _Archive(takes), None)  # type: ignore[arg-type]
+    sweeper: Any = MaintenanceActivities(hot, _Archive(takes, error), None)  # type: ignore[arg-type]
     run: Callable[..., Any] = environment.run
     with contextlib.suppress(ApplicationError):
         await run(sweeper.sweep, SweepInput())
@@ -93,12 +96,23 @@ async def test_a_sweep_that_fails_tells_it_all_the_same() -> None:
     assert ("helix_maintenance_last_success_timestamp_seconds", "sweep") not in told
 
 
-async def test_a_sweep_that_archives_nothing_of_what_it_sees_is_no_good_one() -> None:
-    """With few threads the archive that is away does not fail it."""
-    told = await sweep(await hot_threads(3), takes=set())
-    assert told["helix_maintenance_failures", "sweep"] == 3
+@pytest.mark.parametrize("at_rest", [0, 5])
+async def test_a_sweep_for_which_the_archive_answered_nothing_is_no_good_one(at_rest: int) -> None:
+    """Few threads are enough, whatever else is hot and archived already."""
+    hot = await hot_threads(3 + at_rest)
+    await sweep(hot, takes={f"t{number}" for number in range(3, 3 + at_rest)})
+    told = await sweep(hot, takes=set())
+    assert told["helix_maintenance_failures", "sweep"] == 1
     assert told["helix_maintenance_last_end_timestamp_seconds", "sweep"] > 0
+    assert told["helix_archive_unarchived_bytes", ""] > 0
     assert ("helix_maintenance_last_success_timestamp_seconds", "sweep") not in told
+
+
+async def test_a_damaged_thread_alone_makes_no_sweep_a_bad_one() -> None:
+    """It is named each time; the job works."""
+    told = await sweep(await hot_threads(1), takes=set(), error=StoreCorruptError("damaged"))
+    assert told["helix_maintenance_failures", "sweep"] == 1
+    assert told["helix_maintenance_last_success_timestamp_seconds", "sweep"] > 0
 
 
 async def test_after_all_is_archived_nothing_is_left() -> None:
