@@ -4,7 +4,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from functools import partial
 from typing import Any, Final
 
 from temporalio.exceptions import ApplicationError
@@ -44,11 +43,11 @@ class StoreOutages(Interceptor):
         """See how it ends."""
         return _WatchedActivity(next, self)
 
-    def note_failure(self, began: float) -> None:
-        """An activity that began then was not answered by a store."""
+    def note_failure(self) -> None:
+        """An activity was not answered by a store."""
         if self._stops or (self._watch is not None and not self._watch.done()):
             return
-        self._watch = asyncio.create_task(self._watch_stores(began))
+        self._watch = asyncio.create_task(self._watch_stores())
 
     async def stop(self) -> None:
         """Ask nothing any more: the stores are about to be closed."""
@@ -57,21 +56,21 @@ class StoreOutages(Interceptor):
             self._watch.cancel()
             await asyncio.wait([self._watch])
 
-    async def _watch_stores(self, began: float) -> None:
+    async def _watch_stores(self) -> None:
         while True:
             found = await self._find_unanswered(ANSWER_WITHIN)
-            self._tell_away(found, began)
+            self._tell_away(found)
             self._tell_back(found)
             # One that answers reads, and refused this call, is not away.
             await asyncio.sleep(LOOK_EVERY)
             if not found:
                 return
 
-    def _tell_away(self, found: Mapping[str, str], began: float) -> None:
+    def _tell_away(self, found: Mapping[str, str]) -> None:
         missed: dict[str, list[str]] = {}
         for name, why in found.items():
             if name not in self._since:
-                self._since[name] = began
+                self._since[name] = time.monotonic()
                 missed.setdefault(why, []).append(name)
         for why, names in missed.items():
             logger.warning(
@@ -92,12 +91,11 @@ class _WatchedActivity(ActivityInboundInterceptor):
         self._outages = outages
 
     async def execute_activity(self, input: ExecuteActivityInput) -> Any:  # noqa: A002
-        began = time.monotonic()
-        tell_store_away.set(partial(self._outages.note_failure, began))
+        tell_store_away.set(self._outages.note_failure)
         try:
             return await super().execute_activity(input)
         except ApplicationError as error:
             kind = error_class(error.type or "")
             if kind is not None and issubclass(kind, StoreUnavailableError):
-                self._outages.note_failure(began)
+                self._outages.note_failure()
             raise

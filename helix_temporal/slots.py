@@ -15,6 +15,8 @@ from typing import Any, Final
 from temporalio import activity
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
+from helix_temporal.activities._runtime import wait_for_drain_end
+
 logger = logging.getLogger(__name__)
 
 TOLD_AFTER: Final = 10.0
@@ -72,6 +74,7 @@ class ActivitySlots(Interceptor):
         self._freed_at: float | None = None
         self._told_at: float | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._end_of_drain = asyncio.Event()
 
     @property
     def count(self) -> int:
@@ -101,6 +104,7 @@ class ActivitySlots(Interceptor):
     def begin_drain(self, within: timedelta) -> None:
         """The worker stops: log what it waits for, and for how long at most; count how activities end."""
         self.drained = DrainedActivities()
+        asyncio.get_running_loop().call_later(within.total_seconds(), self._end_of_drain.set)
         if self.count:
             logger.info(
                 "stopping: %s may still end, within %.0f s at most: %s",
@@ -108,6 +112,10 @@ class ActivitySlots(Interceptor):
                 within.total_seconds(),
                 self._list_running(),
             )
+
+    async def wait_for_drain_end(self) -> None:
+        """Come back once the worker was told to stop and the time that activities have to end is over."""
+        await self._end_of_drain.wait()
 
     def stop(self) -> None:
         """Log nothing any more."""
@@ -185,6 +193,7 @@ class _CountedActivity(ActivityInboundInterceptor):
         info = activity.info()
         if info.is_local:  # these have slots of their own
             return await super().execute_activity(input)
+        wait_for_drain_end.set(self._slots.wait_for_drain_end)
         self._slots.take(info.activity_type)
         try:
             result = await super().execute_activity(input)

@@ -26,7 +26,7 @@ from helix_temporal.outages import StoreOutages
 from helix_temporal.plugin import HelixPlugin
 from helix_temporal.settings import Settings
 from helix_temporal.slots import ActivitySlots, DrainedActivities
-from helix_temporal.startup import check_later, wait_for_servers
+from helix_temporal.startup import check_now_or_later, wait_for_servers
 from helix_temporal.telemetry import Telemetry
 from helix_temporal.telemetry.runtime import metrics_runtime
 
@@ -221,14 +221,10 @@ class HelixWorker:
 
     async def _check_archive(self) -> None:
         """Check the archive now, or, if it is away, as soon as it is there."""
-        stores = self._plugin.backends
-        try:
-            await stores.check_archive()
-        except StoreUnavailableError as away:
-            if not self._wait:
-                raise
-            stores.refuse_archive(away)
-            self._checking_archive = asyncio.create_task(check_later(stores))
+        if self._wait:
+            self._checking_archive = await check_now_or_later(self._plugin.backends)
+        else:
+            await self._plugin.backends.check_archive()
 
     async def _close(self) -> None:
         self._slots.stop()

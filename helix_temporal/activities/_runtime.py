@@ -367,6 +367,12 @@ tell_store_away: Final[ContextVar[Callable[[], None]]] = ContextVar("tell_store_
 """Tells the worker that an activity waits for a store which is away, instead of failing."""
 
 
+wait_for_drain_end: Final[ContextVar[Callable[[], Awaitable[None]]]] = ContextVar(
+    "wait_for_drain_end", default=activity.wait_for_worker_shutdown
+)
+"""Comes back when activities have to end since their worker stops; that of a `HelixWorker` drains first."""
+
+
 async def repeat_while_away(call: Callable[[], Awaitable[R]], what: str, pauses: Sequence[float]) -> R:
     """What a store answers to a call that may be repeated: it is, while the store is away or silent.
 

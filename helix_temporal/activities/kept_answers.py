@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 
 from temporalio import activity
 
-from helix_temporal.activities._runtime import STORE_AWAY_PAUSES, repeat_while_away
+from helix_temporal.activities._runtime import STORE_AWAY_PAUSES, repeat_while_away, wait_for_drain_end
 from helix_temporal.models.stored_messages import Head
 
 _log = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ class KeptAnswers:
 
         Raises:
             StoreUnavailableError: It was away for two minutes.
-            CancelledError: Somebody cancelled the attempt, or its worker stops.
+            CancelledError: Somebody cancelled the attempt, or its worker has drained.
         """
         what = f"thread {step[0]!r}: the answer of the model"
         storing = asyncio.ensure_future(repeat_while_away(append, what, STORE_AWAY_PAUSES))
@@ -68,7 +68,7 @@ class KeptAnswers:
 
 
 async def _wait_beyond_attempt(storing: asyncio.Task[Any], what: str) -> None:
-    """Wait for it; once Temporal has given the attempt up, until the worker stops."""
+    """Wait for it; once Temporal has given the attempt up, until the worker has drained."""
     try:
         await asyncio.wait([storing])
     except asyncio.CancelledError:
@@ -77,7 +77,7 @@ async def _wait_beyond_attempt(storing: asyncio.Task[Any], what: str) -> None:
             raise
         task.uncancel()
         _log.warning("%s is kept in memory, though Temporal has given up its attempt", what)
-        stops = asyncio.ensure_future(activity.wait_for_worker_shutdown())
+        stops = asyncio.ensure_future(wait_for_drain_end.get()())
         try:
             await asyncio.wait([storing, stops], return_when=asyncio.FIRST_COMPLETED)
         finally:

@@ -121,6 +121,7 @@ class Flushing:
         self._step_seconds = step_seconds
         self.breaker = Breaker()
         self._failed_by = ""
+        """What the newest step failed by, without its thread: others are told it."""
 
     async def flush_thread(
         self,
@@ -266,10 +267,11 @@ class Flushing:
                 ) from error
             if isinstance(error, TimeoutError):
                 within = f"within {self._step_seconds:g} s (HELIX_TIMEOUT_FLUSH_ATTEMPT)"
-                self._failed_by = f"TimeoutError: the archive did not answer {within}"
+                self._failed_by = reason = f"TimeoutError: the archive did not answer {within}"
             else:
-                self._failed_by = f"{type(error).__name__}: {error}"[:_REASON_CHARACTERS]
-            return _not_archived(header, self._failed_by)
+                self._failed_by = _describe_to_others(error)
+                reason = f"{type(error).__name__}: {error}"[:_REASON_CHARACTERS]
+            return _not_archived(header, reason)
         except (FencedError, HeadMovedError):
             self.breaker.note_success()
             raise
@@ -397,6 +399,12 @@ def _build_receipt(manifest: Manifest, hot: HotSnapshot | None, traffic: Traffic
 
 def _is_hot_ahead(hot: HotSnapshot, manifest: Manifest) -> bool:
     return hot.header.head.position > manifest.head.position >= hot.first
+
+
+def _describe_to_others(error: StoreUnavailableError) -> str:
+    """What the archive said, without the key, which names a thread."""
+    said = [str(each) for each in map(error.facts.get, ("status", "code")) if each]
+    return f"{type(error).__name__}: {' '.join(said) or 'the archive did not answer'}"
 
 
 def _not_archived(header: HotHeader, reason: str) -> FlushReceipt:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from datetime import timedelta
 from typing import Final
 
 import pytest
@@ -9,7 +10,7 @@ from temporalio.activity import ActivityCancellationDetails
 from temporalio.testing import ActivityEnvironment
 
 from helix_temporal.activities import Payloads, Stepper, kept_answers
-from helix_temporal.activities._runtime import workflow_run
+from helix_temporal.activities._runtime import wait_for_drain_end, workflow_run
 from helix_temporal.agents import Agent, AgentRegistry, ModelResponse, ScriptedModel
 from helix_temporal.blobs.memory import MemoryBlobs
 from helix_temporal.coldtier import TieredThreads
@@ -17,6 +18,7 @@ from helix_temporal.errors import FencedError, StoreUnavailableError
 from helix_temporal.models.steps import RunStepInput, RunStepResult, StepInput
 from helix_temporal.models.stored_messages import EMPTY
 from helix_temporal.session.record import SessionRecord
+from helix_temporal.slots import ActivitySlots
 from helix_temporal.stores.memory import MemoryPayloads, MemoryThreads
 from helix_temporal.stores.protocols.threads import OpenThread
 from helix_temporal.testing.faulty_hot import Fault, FaultyHot, HotCall
@@ -166,6 +168,30 @@ async def test_it_ends_with_its_worker(place: Place) -> None:
     place.faults = [Fault.ERROR_BEFORE] * 100
     environment, attempt = await give_up(place, GIVEN_UP[0])
     assert not (await asyncio.wait([attempt], timeout=0.2))[0]
+    environment.worker_shutdown()
+    with pytest.raises(asyncio.CancelledError):
+        await attempt
+    assert await place.count_messages() == 0
+
+
+async def test_a_worker_that_drains_lets_it_wait(place: Place) -> None:
+    """As one that Temporal has not given up: the store may be back before the drain is over."""
+    place.faults = [Fault.ERROR_BEFORE] * 5
+    slots = ActivitySlots(10)
+    wait_for_drain_end.set(slots.wait_for_drain_end)
+    environment, attempt = await give_up(place, GIVEN_UP[0])
+    slots.begin_drain(timedelta(seconds=60))
+    environment.worker_shutdown()
+    assert ((await attempt).text, await place.count_messages()) == ("first", 2)
+
+
+async def test_it_ends_with_the_drain(place: Place) -> None:
+    """Its worker would end minutes later than it was told to."""
+    place.faults = [Fault.ERROR_BEFORE] * 100
+    slots = ActivitySlots(10)
+    wait_for_drain_end.set(slots.wait_for_drain_end)
+    environment, attempt = await give_up(place, GIVEN_UP[0])
+    slots.begin_drain(timedelta(seconds=0.1))
     environment.worker_shutdown()
     with pytest.raises(asyncio.CancelledError):
         await attempt

@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
+from helix_temporal import startup
 from helix_temporal.backends import Backends
 from helix_temporal.blobs import Blob
 from helix_temporal.blobs.memory import MemoryBlobs
 from helix_temporal.errors import ConditionalWritesUnsupportedError, StoreUnavailableError
 from helix_temporal.settings import Settings
-from helix_temporal.startup import check_later
+from helix_temporal.startup import check_later, check_now_or_later
 from helix_temporal.stores.protocols.threads import OpenThread
 
 AWAY = StoreUnavailableError("S3 is away", status=None)
@@ -23,10 +24,13 @@ class Late(MemoryBlobs):
     def __init__(self, away: int, *, fit: bool = True) -> None:
         super().__init__()
         self.away, self.fit, self.puts = away, fit, 0
+        self.answers: asyncio.Event | None = None
 
     async def get(self, key: str) -> Blob | None:
         """As `BlobStore.get`."""
         self.away -= 1
+        if self.answers is not None:
+            await self.answers.wait()
         if self.away >= 0:
             raise StoreUnavailableError("S3 is away", status=None)
         return await super().get(key)
@@ -65,6 +69,20 @@ async def test_an_archive_is_used_once_it_is_there() -> None:
     backends = Backends(Settings(), blobs=Late(2))
     backends.refuse_archive(AWAY)
     await asyncio.wait_for(check_later(backends), 10)
+    await open_thread(backends)()
+
+
+async def test_an_archive_that_does_not_answer_holds_no_start_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its name server is silent, or each of fifty requests takes seconds: sessions that are open go on."""
+    monkeypatch.setattr(startup, "ARCHIVE_WITHIN", 0.05)
+    backends = Backends(Settings(), blobs=(blobs := Late(0)))
+    blobs.answers = asyncio.Event()
+    checking = await asyncio.wait_for(check_now_or_later(backends), 5)
+    assert checking is not None
+    with pytest.raises(StoreUnavailableError, match="has not passed its check within"):
+        await open_thread(backends)()
+    blobs.answers.set()
+    await asyncio.wait_for(checking, 10)
     await open_thread(backends)()
 
 

@@ -44,14 +44,14 @@ async def test_a_store_that_is_away_is_told_once_and_once_that_it_is_back(
     stores = Stores(threads=GONE, state=GONE)
     watch = StoreOutages(stores.find_unanswered)
     for _ in range(10):
-        watch.note_failure(0.0)
+        watch.note_failure()
         await asyncio.sleep(0.01)
     assert len(told(caplog)) == 1
     assert f"store away: threads, state: {GONE}" in told(caplog)[0]
     stores.away = {}
     await asyncio.sleep(0.1)
     assert len(told(caplog)) == 2
-    assert "store back: state, threads, after" in told(caplog)[1]
+    assert "store back: state, threads, after 0 s" in told(caplog)[1]
     await watch.stop()
 
 
@@ -61,7 +61,7 @@ async def test_nothing_is_asked_once_all_answer() -> None:
     watch = StoreOutages(stores.find_unanswered)
     await asyncio.sleep(0.05)
     assert stores.asked == 0
-    watch.note_failure(0.0)
+    watch.note_failure()
     await asyncio.sleep(0.1)
     assert stores.asked == 1
     await watch.stop()
@@ -71,7 +71,7 @@ async def test_a_second_store_is_told_as_well(caplog: pytest.LogCaptureFixture) 
     """While the first one is away."""
     stores = Stores(threads=GONE)
     watch = StoreOutages(stores.find_unanswered)
-    watch.note_failure(0.0)
+    watch.note_failure()
     await asyncio.sleep(0.05)
     stores.away["archive"] = "did not answer within 2 s"
     await asyncio.sleep(0.05)
@@ -83,10 +83,10 @@ async def test_a_worker_that_stops_asks_no_store() -> None:
     """They are about to be closed, and a question would open them again."""
     stores = Stores(threads=GONE)
     watch = StoreOutages(stores.find_unanswered)
-    watch.note_failure(0.0)
+    watch.note_failure()
     await watch.stop()
     asked = stores.asked
-    watch.note_failure(0.0)
+    watch.note_failure()
     await asyncio.sleep(0.05)
     assert stores.asked == asked
 

@@ -249,6 +249,16 @@ class TestArchiveDown:
         await step(author)
         assert len(blobs.calls) > 0
 
+    async def test_what_one_thread_failed_by_is_told_to_others_without_its_name(self, author: Author) -> None:
+        """It goes into their status and history, where no deletion of that thread finds it."""
+        others = [Author(author.threads, name) for name in ("alice@x", "third")]
+        for each in others:
+            await each.open()
+        down(author)
+        receipts = [await step(each) for each in (author, others[1], others[0], author)]
+        assert "alice" in receipts[2].reason
+        assert receipts[3].reason.endswith("the last: StoreUnavailableError: the archive did not answer")
+
     async def test_a_slow_archive_is_told_with_the_time_that_was_over(
         self, author: Author, monkeypatch: pytest.MonkeyPatch
     ) -> None:
