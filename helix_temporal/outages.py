@@ -68,9 +68,10 @@ class StoreOutages(Interceptor):
 
     def _tell_away(self, found: Mapping[str, str]) -> None:
         missed: dict[str, list[str]] = {}
+        now = time.monotonic()
         for name, why in found.items():
             if name not in self._since:
-                self._since[name] = time.monotonic()
+                self._since[name] = now
                 missed.setdefault(why, []).append(name)
         for why, names in missed.items():
             logger.warning(

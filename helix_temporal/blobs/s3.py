@@ -19,7 +19,16 @@ from aiobotocore.session import AioSession
 from botocore.auth import S3SigV4Auth
 from botocore.awsrequest import AWSPreparedRequest, AWSRequest
 from botocore.credentials import ReadOnlyCredentials
-from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError, NoCredentialsError
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    ConfigNotFound,
+    ConfigParseError,
+    HTTPClientError,
+    NoCredentialsError,
+    PartialCredentialsError,
+    ProfileNotFound,
+)
 from botocore.loaders import create_loader
 
 from helix_temporal._retries import retry_pause
@@ -545,6 +554,10 @@ def _translate_errors(place: BucketPlace) -> Iterator[None]:
         raise response_error(place, status, code) from error
     except NoCredentialsError as error:
         raise no_access(place, "no credentials; give access_key and secret_key") from error
+    except (ConfigNotFound, ConfigParseError, PartialCredentialsError, ProfileNotFound) as error:
+        raise no_access(
+            place, f"{type(error).__name__} in the configuration of AWS; see AWS_PROFILE"
+        ) from error
     except BotoCoreError as error:
         raise no_answer(place, type(error).__name__) from error
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 import typer
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError
 
 from helix_temporal.errors import HelixError, InvalidConfigError, error_class
 from helix_temporal.settings import Settings
@@ -17,9 +18,12 @@ from helix_temporal.slots import DrainedActivities
 
 @contextmanager
 def exit_on_error() -> Iterator[None]:
-    """End the command with status 1 and one line where an error of ours is raised."""
+    """End the command with status 1 and one line where an error of ours, or one of Temporal, is raised."""
     try:
         yield
+    except RPCError as error:
+        typer.secho(f"Temporal refused a call: {error.status.name}: {error.message}", fg="red", err=True)
+        raise typer.Exit(1) from None
     except HelixError as error:
         typer.secho(f"{type(error).__name__}: {error}", fg="red", err=True)
         raise typer.Exit(1) from None

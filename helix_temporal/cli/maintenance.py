@@ -59,9 +59,10 @@ async def _serve_maintenance(make_plan: Callable[[], MaintenancePlan]) -> Draine
     check_stores_shared(settings)
     queue = maintenance_queue(settings.task_queue)
     async with prepare_worker(settings, task_queue=queue) as (client, worker):
+        # Before it serves: what is refused here ends the command at once, without a drain.
+        names = await ensure_schedules(client, settings.task_queue, plan)
         stop = stop_on_signals()
         async with worker:
-            names = await ensure_schedules(client, settings.task_queue, plan)
             print(startup_line(settings), flush=True)
             print(f"Keeping {settings.temporal_address}, task queue {queue!r}", flush=True)
             print(f"  schedules: {', '.join(names)}", flush=True)

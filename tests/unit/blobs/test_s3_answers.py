@@ -270,3 +270,12 @@ def test_the_client_that_lists_addresses_a_bucket_as_gets_and_puts_do(given: boo
     store = S3Blobs("bucket", virtual_hosted=given)
     config: Any = _client_config(store._config, None)
     assert config.s3["addressing_style"] == style
+
+
+async def test_a_misspelt_profile_of_aws_is_wrong_and_not_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that waited for it would wait for ever."""
+    monkeypatch.setenv("AWS_PROFILE", "nobody-has-this")
+    store = S3Blobs("bucket", region="us-east-1")
+    with pytest.raises(ArchiveAccessError, match="ProfileNotFound in the configuration of AWS"):
+        await store.get("key")
+    await store.close()
