@@ -509,7 +509,8 @@ class S3Blobs:
         """Give back the connections of this event loop; a later call opens new ones."""
         opening = self._opening.pop(asyncio.get_running_loop(), None)
         if opening is not None:
-            await (await opening).close()
+            await asyncio.wait([opening])
+            await _close_opened(opening)
         await self._forget_closed_loops()
 
     @contextlib.asynccontextmanager
@@ -530,12 +531,16 @@ class S3Blobs:
 
     async def _forget_closed_loops(self) -> None:
         for loop in [loop for loop in self._opening if loop.is_closed()]:
-            opening = self._opening.pop(loop)
-            if opening.done() and not opening.cancelled() and not opening.exception():
-                await opening.result().close()
+            await _close_opened(self._opening.pop(loop))
 
     def _bucket_place(self, operation: str, key: str) -> BucketPlace:
         return BucketPlace(operation, self._config.bucket, key, self._config.region, self._config.endpoint)
+
+
+async def _close_opened(opening: "asyncio.Task[S3Connection]") -> None:
+    """Close what was opened; what could not be has nothing to give back."""
+    if opening.done() and not opening.cancelled() and not opening.exception():
+        await opening.result().close()
 
 
 @contextlib.contextmanager
