@@ -2,8 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from functools import partial
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final, TypeVar
 
 from temporalio import activity
@@ -30,7 +29,8 @@ class KeptAnswers:
     """
 
     def __init__(self) -> None:
-        self._storing: dict[Step, asyncio.Task[Any]] = {}
+        self._storing: dict[Step, asyncio.Future[None]] = {}
+        """Done once the newest attempt of a step has stored its answer, or has given it up."""
 
     async def store(self, step: Step, append: Callable[[], Awaitable[R]]) -> R:
         """What ``append`` gives, which is repeated while a store is away.
@@ -44,20 +44,20 @@ class KeptAnswers:
             CancelledError: Somebody cancelled the attempt, or its worker has drained.
         """
         what = f"thread {step[0]!r}: the answer of the model"
-        storing = asyncio.ensure_future(repeat_while_away(append, what, STORE_AWAY_PAUSES))
-        self._storing[step] = storing
-        storing.add_done_callback(partial(self._forget, step))
+        done = self._storing[step] = asyncio.get_running_loop().create_future()
         try:
-            await _wait_beyond_attempt(storing, what)
+            return await repeat_while_away(append, what, STORE_AWAY_PAUSES)
         except asyncio.CancelledError:
-            storing.cancel()
-            await asyncio.wait([storing])
-            raise
-        return storing.result()
-
-    def _forget(self, step: Step, storing: asyncio.Task[Any]) -> None:
-        if self._storing.get(step) is storing:
-            del self._storing[step]
+            task = asyncio.current_task()
+            if task is None or not _is_given_up():
+                raise
+            task.uncancel()
+            _log.warning("%s is kept in memory, though Temporal has given up its attempt", what)
+            return await _store_before_drain_end(repeat_while_away(append, what, STORE_AWAY_PAUSES))
+        finally:
+            done.set_result(None)
+            if self._storing.get(step) is done:
+                del self._storing[step]
 
     async def wait(self, step: Step) -> None:
         """Wait until an earlier attempt of the step has stored its answer, or has given it up."""
@@ -67,23 +67,20 @@ class KeptAnswers:
             await asyncio.wait([storing])
 
 
-async def _wait_beyond_attempt(storing: asyncio.Task[Any], what: str) -> None:
-    """Wait for it; once Temporal has given the attempt up, until the worker has drained."""
+async def _store_before_drain_end(work: Coroutine[Any, Any, R]) -> R:
+    """What ``work`` gives.
+
+    Raises:
+        CancelledError: The worker has drained before: nobody else tells an attempt that was given up.
+    """
+    storing, ends = asyncio.create_task(work), asyncio.ensure_future(wait_for_drain_end.get()())
     try:
-        await asyncio.wait([storing])
-    except asyncio.CancelledError:
-        task = asyncio.current_task()
-        if task is None or not _is_given_up():
-            raise
-        task.uncancel()
-        _log.warning("%s is kept in memory, though Temporal has given up its attempt", what)
-        stops = asyncio.ensure_future(wait_for_drain_end.get()())
-        try:
-            await asyncio.wait([storing, stops], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            stops.cancel()
+        await asyncio.wait([storing, ends], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        ends.cancel()
         if not storing.done():
-            raise
+            storing.cancel()
+    return await storing
 
 
 def _is_given_up() -> bool:

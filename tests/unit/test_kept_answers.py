@@ -203,11 +203,12 @@ async def test_the_next_attempt_asks_the_model_where_the_earlier_one_gave_up(
 ) -> None:
     """Its store stayed away."""
     monkeypatch.setattr(kept_answers, "STORE_AWAY_PAUSES", (0.0, 0.2))
-    place.faults = [Fault.ERROR_BEFORE] * 3
+    place.faults = [Fault.ERROR_BEFORE] * 100
     _, attempt = await give_up(place, GIVEN_UP[0])
     second = asyncio.create_task(place.run())
     with pytest.raises(StoreUnavailableError):
         await attempt
+    place.faults.clear()
     assert ((await second).text, place.model.calls) == ("first", 2)
 
 
