@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from helix_temporal.errors import HeadMovedError, InvalidRequestError
+from helix_temporal.errors import HeadMovedError, InvalidRequestError, ThreadBehindStateError, split_text
 from helix_temporal.models.handles import PlanTakeBackResult, TakeBackRequest, TurnInfo
 from helix_temporal.models.ids import shorten_id
 from helix_temporal.models.messages import Message
@@ -102,6 +102,12 @@ def check_nothing_lost(thread_id: str, known: Head | None, head: Head) -> None:
             f"thread {thread_id!r}: the session stood at {known.position}, the thread is at "
             f"{head.position}: turns behind that were lost; see what stands, and ask again"
         )
+
+
+def tells_of_lost_turns(receipt: Receipt) -> bool:
+    """Whether an open says by this that the thread has lost turns which the session's state knows."""
+    kind, _ = split_text(receipt.detail)
+    return receipt.name == "state" and kind == ThreadBehindStateError.__name__
 
 
 def record_rewind(

@@ -292,10 +292,12 @@ class Execution:
 
     # -- what the stores hold
 
-    def finish_result(self, result: AskResult) -> AskResult:
-        """The result with what is known of the archive, and of messages that are lost."""
-        lost, self.lost = self.lost, ()
+    def finish_result(self, result: AskResult, *, tells: bool = True) -> AskResult:
+        """The result with what is known of the archive, and, if it ``tells`` anybody, of what is lost."""
         result = self._with_archived(result)
+        if not tells:
+            return result
+        lost, self.lost = self.lost, ()
         return result.model_copy(update={"receipts": lost}) if lost else result
 
     def _with_archived(self, result: AskResult) -> AskResult:

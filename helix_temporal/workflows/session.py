@@ -42,6 +42,7 @@ from helix_temporal.models.stored_messages import Head
 from helix_temporal.models.waiting import INTERRUPTED, WENT_ON
 from helix_temporal.session.inbox import AskAgain, Entry
 from helix_temporal.session.next_work import Work
+from helix_temporal.session.rewinds import tells_of_lost_turns
 from helix_temporal.session.values import StoredValues, Values
 from helix_temporal.workflows.agent_wait import AgentWait
 from helix_temporal.workflows.call_answers import Submissions
@@ -327,9 +328,11 @@ class Serving:
         if len(entries) > 1:
             # Each that was sent again gets its own answer, in a turn without a model call.
             self._execution.inbox.put_back_alone([*result.dropped, *result.left])
-        self._execution.inbox.finish_turn(
-            self._execution.finish_result(ask_result(result)), answer=result.answer
+        # A turn that nobody waits for tells nobody what is lost.
+        finished = self._execution.finish_result(
+            ask_result(result), tells=any(each.asked for each in entries)
         )
+        self._execution.inbox.finish_turn(finished, answer=result.answer)
         apart = {*result.dropped, *result.left}
         if not apart and not self._execution.inbox and not self._execution.rewinds:
             # What was applied again after a reset came before this.
@@ -522,6 +525,8 @@ class AgentSession:
         self._execution.inbox.put_first(opened.under_way)
         self._execution.turns, self._execution.usage = opened.turns, opened.usage
         self._execution.notes = opened.notes
+        if request.rewind_to is None:
+            self._execution.lost = tuple(filter(tells_of_lost_turns, opened.notes))
         self._values.stored = StoredValues.of(opened.values, stale=opened.stale_values)
         self.values = {**self.values, **(opened.values or {})}
         self._execution.pending_calls.remember_answers(opened.answered)
