@@ -431,8 +431,8 @@ GUARDS = {
         Guard(fence_of_the_ended, 1000, _FINISHING, known=23),
         Guard(fence_for_opens, 3000, _TAKEN_OVER, known=5),
         Guard(fence_for_copies, 1000, _TAKEN_OVER, exit_mode=True, known=2),
-        Guard(compare_and_swap, 200, known=0),
-        Guard(first_answer, 50, known=6),
+        Guard(compare_and_swap, 200, known=5),
+        Guard(first_answer, 50, known=0),
         Guard(last_id, 3000, _FORGETTING, known=931),
         Guard(cut_at_open, 50, known=1),
         Guard(hot_continues, 50, known=1),
@@ -452,8 +452,8 @@ GUARDS = {
         Guard(settled_open, 5000, _REOPENING, known=221),
         Guard(trim_of_archived, 1000, _UNARCHIVED, known=271),
         Guard(own_epoch, 5000, _WAITING, known=10),
-        Guard(reset_cuts_nothing, 5000, _WAITING, known=444),
-        Guard(catches_up, 5000, _WAITING, known=444),
+        Guard(reset_cuts_nothing, 5000, _WAITING, known=707),
+        Guard(catches_up, 5000, _WAITING, known=707),
     )
 }
 
