@@ -1,4 +1,4 @@
-"""Stores that are away, as a worker's log tells it: one line when one is missed, one when it is back."""
+"""Servers that are away, as a worker's log tells it: one line when one is missed, one when it is back."""
 
 import asyncio
 import logging
@@ -19,6 +19,12 @@ ANSWER_WITHIN: Final = 2.0
 LOOK_EVERY: Final = 2.0
 """Seconds between two looks while one is away."""
 
+LOOK_AT_TEMPORAL_EVERY: Final = 10.0
+"""Seconds between two looks."""
+TEMPORAL_WITHIN: Final = 3.0
+"""Seconds in which it must answer one of two questions to be there."""
+
+FindSilence = Callable[[float], Awaitable[str]]
 FindUnanswered = Callable[[float], Awaitable[Mapping[str, str]]]
 """Which stores do not answer within so many seconds, and what they say."""
 
@@ -84,6 +90,36 @@ class StoreOutages(Interceptor):
             back.setdefault(self._since.pop(name), []).append(name)
         for since, names in back.items():
             logger.warning("store back: %s, after %.0f s", ", ".join(sorted(names)), time.monotonic() - since)
+
+
+class TemporalOutage:
+    """Looks every few seconds whether Temporal answers a worker: the SDK logs each of its own tries.
+
+    Args:
+        find_silence: Asks it: why it does not answer within so many seconds, or nothing.
+    """
+
+    def __init__(self, find_silence: FindSilence) -> None:
+        self._find_silence = find_silence
+        self._since: float | None = None
+
+    async def watch(self) -> None:
+        """Log once that it is away, and once that it is back; until it is cancelled."""
+        while True:
+            await asyncio.sleep(LOOK_AT_TEMPORAL_EVERY)
+            began = time.monotonic()
+            # One answer may be late, on a busy machine.
+            why = await self._find_silence(TEMPORAL_WITHIN) and await self._find_silence(TEMPORAL_WITHIN)
+            if why and self._since is None:
+                self._since = began
+                logger.warning(
+                    "temporal away: %s. This worker connects by itself; turns wait, and an activity that is "
+                    "not heard of for longer than its heartbeat time-out is run again",
+                    why,
+                )
+            elif not why and self._since is not None:
+                logger.warning("temporal back: after %.0f s", time.monotonic() - self._since)
+                self._since = None
 
 
 class _WatchedActivity(ActivityInboundInterceptor):

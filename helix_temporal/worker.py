@@ -19,10 +19,10 @@ from temporalio.worker import Worker, WorkerDeploymentConfig
 from helix_temporal._setting_rules import redact_url
 from helix_temporal.agents import Agent
 from helix_temporal.agents.checks import check_type
-from helix_temporal.client._server_check import check_temporal
+from helix_temporal.client._server_check import check_temporal, find_silence
 from helix_temporal.errors import HelixError, InvalidConfigError, StoreUnavailableError
 from helix_temporal.health import HealthServer, Serving, WorkerHealth
-from helix_temporal.outages import StoreOutages
+from helix_temporal.outages import StoreOutages, TemporalOutage
 from helix_temporal.plugin import HelixPlugin
 from helix_temporal.settings import Settings
 from helix_temporal.slots import ActivitySlots, DrainedActivities
@@ -170,7 +170,7 @@ class HelixWorker:
         self._probes = AsyncExitStack()
         self._are_servers_there = False
         self._checking_archive: asyncio.Task[None] | None = None
-        self._idle_warning: asyncio.Task[None] | None = None
+        self._watches: list[asyncio.Task[None]] = []
 
     @property
     def drained(self) -> DrainedActivities:
@@ -191,7 +191,11 @@ class HelixWorker:
         await self.wait_for_servers()
         self._health.start(self._serving)
         worker = await self._worker.__aenter__()
-        self._idle_warning = asyncio.create_task(self._serving.warn_if_idle())
+        temporal = TemporalOutage(partial(find_silence, self._client))
+        self._watches = [
+            asyncio.create_task(self._serving.warn_if_idle()),
+            asyncio.create_task(temporal.watch()),
+        ]
         return worker
 
     async def wait_for_servers(self) -> None:
@@ -244,8 +248,8 @@ class HelixWorker:
         """Drain, then close the stores."""
         self._health.stop()
         self._slots.begin_drain(self._drain)
-        if self._idle_warning is not None:
-            self._idle_warning.cancel()
+        for watch in self._watches:
+            watch.cancel()
         try:
             await self._worker.__aexit__(kind, exception, traceback)
         finally:

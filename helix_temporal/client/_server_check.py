@@ -1,5 +1,6 @@
 """Whether a Temporal server answers, and has the namespace."""
 
+from datetime import timedelta
 from typing import Final
 
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
@@ -33,6 +34,19 @@ async def check_temporal(client: Client) -> None:
             raise StoreUnavailableError(
                 f"Temporal at {where} does not answer ({error.status.name}); see the setting temporal_address"
             ) from error
+
+
+async def find_silence(client: Client, seconds: float) -> str:
+    """Why a server does not answer, within so many seconds; empty if it does, whatever it says.
+
+    By a health check of gRPC: it reads nothing, and is no action of Temporal Cloud.
+    """
+    try:
+        await client.service_client.check_health(timeout=timedelta(seconds=seconds))
+    except RPCError as error:
+        if error.status in _NO_ANSWER or _BROKEN in str(error):
+            return f"{client.service_client.config.target_host} does not answer ({error.status.name})"
+    return ""
 
 
 def refuse_unknown_namespace(client: Client, error: RPCError) -> None:

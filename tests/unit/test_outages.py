@@ -4,13 +4,16 @@ import asyncio
 from typing import Any
 
 import pytest
+from temporalio.client import Client
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput
 
 from helix_temporal import outages
 from helix_temporal.activities import _runtime
 from helix_temporal.activities._runtime import repeat_while_away
+from helix_temporal.client._server_check import find_silence
 from helix_temporal.errors import StoreUnavailableError
-from helix_temporal.outages import StoreOutages
+from helix_temporal.outages import StoreOutages, TemporalOutage
+from helix_temporal.testing.proxy import FaultProxy
 
 GONE = "StoreUnavailableError: Redis at 10.0.0.7:6379 did not answer (ConnectionRefusedError)"
 
@@ -130,3 +133,36 @@ async def test_what_is_given_up_is_told(caplog: pytest.LogCaptureFixture) -> Non
         await repeat_while_away(append, "the answer", [0.0])
     lines = [each.getMessage() for each in caplog.records if each.name == _runtime.__name__]
     assert [each.split(" is ")[1][:5] for each in lines] == ["kept ", "given"]
+
+
+async def test_temporal_that_is_away_is_told_once_and_once_that_it_is_back(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A single late answer is no outage; the SDK logs each of its tries, in another form."""
+    monkeypatch.setattr(outages, "LOOK_AT_TEMPORAL_EVERY", 0.0)
+    answers = iter(["", "late", "", *["gone"] * 6, ""])
+    asked = asyncio.Event()
+
+    async def find_silence(_within: float) -> str:
+        await asyncio.sleep(0)
+        found = next(answers, None)
+        if found is None:
+            asked.set()
+            await asyncio.sleep(60)
+        return found or ""
+
+    watching = asyncio.create_task(TemporalOutage(find_silence).watch())
+    await asked.wait()
+    watching.cancel()
+    assert [each.partition(":")[0] for each in told(caplog)] == ["temporal away", "temporal back"]
+    assert told(caplog)[0].startswith("temporal away: gone. This worker connects by itself")
+
+
+async def test_a_server_is_silent_or_answers(temporal_address: str) -> None:
+    """The same one, behind a proxy that holds all back."""
+    there = await Client.connect(temporal_address)
+    assert await find_silence(there, 5.0) == ""
+    async with FaultProxy.start(temporal_address) as proxy:
+        through = await Client.connect(proxy.address)
+        proxy.freeze()
+        assert f"{proxy.address} does not answer" in await find_silence(through, 0.5)
