@@ -21,6 +21,8 @@ from helix_temporal.testing.contracts.records import OpenArchive, RecordArchiveC
 from helix_temporal.testing.faults import FaultyBlobs
 from tests.contracts.test_blobs import ScopedBlobs
 
+pytestmark = pytest.mark.slow
+
 
 class TestMemoryArchive(RecordArchiveContract):
     @pytest.fixture

@@ -25,7 +25,7 @@ from tests.contracts._session_faults import BreakingConnection, BreakingDatabase
 SEEDS = range(50 if LONG else 5)
 ROOT = Path(__file__).parents[2]
 
-pytestmark = pytest.mark.timeout(1_800 if LONG else 120)
+pytestmark = [pytest.mark.timeout(1_800 if LONG else 120), pytest.mark.slow]
 
 
 @pytest.fixture

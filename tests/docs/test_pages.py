@@ -16,6 +16,8 @@ from helix_temporal import activities
 from helix_temporal.settings import Limits, Settings, Timeouts
 from tests.docs._pages import PAGES, ROOT, anchors, blocks, links, name, titled
 
+pytestmark = pytest.mark.slow
+
 README = ROOT / "README.md"
 RECIPES = [(page, block) for page in PAGES if page != README for block in blocks(page, "python")]
 

@@ -29,6 +29,8 @@ from helix_temporal.testing.serving import Served, session_worker
 from helix_temporal.worker import HelixWorker, connect
 from tests import _postgres
 
+pytestmark = pytest.mark.slow
+
 WITHIN = 15.0
 """Seconds in which a probe must tell what has happened."""
 

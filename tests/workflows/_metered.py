@@ -19,6 +19,7 @@ from helix_temporal.devstack.programs import free_port
 from helix_temporal.models.maintenance import CleanupInput, KeepInput, SweepInput
 from helix_temporal.models.sessions import AskStatus, SessionOptions
 from helix_temporal.models.waiting import WakeInput
+from helix_temporal.telemetry import metrics
 from helix_temporal.telemetry.metrics import INSTRUMENTS, Counter, Duration, Gauge
 from helix_temporal.testing.serving import Served, session_worker
 from helix_temporal.workflows import CleanupWorkflow, KeepWorkflow, SweepWorkflow, WakeWorkflow
@@ -131,6 +132,8 @@ async def metered_worker(settings: Any) -> AsyncIterator[Metered]:
         settings: Of it, but for where the metrics are.
     """
     desk, address = Desk(), f"127.0.0.1:{free_port()}"
+    # Other tests of this process have named more agents than have a label of their own.
+    metrics._values.clear()
     async with session_worker(
         settings.model_copy(update={"metrics_prometheus": address}),
         desk.agents(),

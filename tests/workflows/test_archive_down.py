@@ -22,7 +22,7 @@ from tests.workflows._desk import Desk, first_tools_then
 from tests.workflows._metered import fetch
 from tests.workflows.conftest import Stand, make_settings
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow]
 
 
 @dataclass(frozen=True)

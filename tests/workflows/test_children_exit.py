@@ -19,7 +19,7 @@ from tests.workflows.conftest import Crew
 from tests.workflows.test_children_ends import check_sound, lineage
 from tests.workflows.test_waits_exit import until_said
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow]
 
 
 def leaving(crew: Crew, **options: object) -> SessionClient:

@@ -14,7 +14,7 @@ from tests.workflows.conftest import Crew
 from tests.workflows.test_children_ends import check_sound, ended, lineage, reset, task_ends
 from tests.workflows.test_children_exit import answer, leaving, left, once_more, state_of
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow]
 
 WHOLE = ["user", "assistant", "tool"]
 

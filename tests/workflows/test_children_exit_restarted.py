@@ -13,7 +13,7 @@ from tests.workflows._team import ask
 from tests.workflows.conftest import Crew
 from tests.workflows.test_children_ends import check_sound, ended
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow]
 
 
 def client_of(crew: Crew, suspend: str) -> SessionClient:

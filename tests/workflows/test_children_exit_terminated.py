@@ -26,7 +26,7 @@ from tests.workflows.conftest import Crew, make_settings
 from tests.workflows.test_children_ends import check_sound, ended, lineage
 from tests.workflows.test_children_exit import answer, leaving, left, once_more, state_of
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow]
 
 
 @dataclass(slots=True)

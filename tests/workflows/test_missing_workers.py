@@ -17,7 +17,7 @@ from helix_temporal.testing.serving import session_worker
 from tests.workflows._ways import stand
 from tests.workflows.conftest import Stand
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow]
 
 __all__ = ["stand"]
 

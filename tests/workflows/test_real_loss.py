@@ -19,7 +19,7 @@ from tests.workflows._desk import Answer, Gate, echo, first_tools_then
 from tests.workflows._shore import Shore, shore
 from tests.workflows.test_waits import LOCATE, WIPE, asks_once
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow]
 
 LOST = "lost: 2..5"
 

@@ -22,7 +22,7 @@ from tests.workflows.conftest import Crew, Stand
 from tests.workflows.test_inbox import until_waiting
 from tests.workflows.test_reset import reset
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow]
 
 SOME = 4
 LONG = "." * 10_000

@@ -20,7 +20,7 @@ from tests.workflows._desk import Answer, Desk, Gate, first_tools_then
 from tests.workflows._embedded import EmbeddedSession
 from tests.workflows.conftest import Stand, make_settings
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow]
 
 PLACES = ("postgres beside redis", "postgres", "redis", "sqlite")
 """Where the state is; the thread is archived in S3 in all of them."""

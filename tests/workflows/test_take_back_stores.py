@@ -10,7 +10,7 @@ from helix_temporal.settings import Settings
 from tests.workflows._desk import Desk, first_tools_then
 from tests.workflows.test_states import PAIRINGS, place, served, state_of
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow]
 
 __all__ = ["place"]
 

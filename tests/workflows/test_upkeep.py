@@ -25,7 +25,7 @@ from helix_temporal.models.maintenance import (
 )
 from helix_temporal.workflows import KeepWorkflow
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow]
 
 BEGAN = 1_700_000_000.0
 

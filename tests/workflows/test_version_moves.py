@@ -35,7 +35,7 @@ from tests.workflows._releases import (
 )
 from tests.workflows.conftest import make_settings
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow]
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ from tests.workflows._releases import (
 )
 from tests.workflows.conftest import TIMEOUTS, make_settings
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow]
 
 PATIENT = TIMEOUTS.model_copy(update={"roll_out": timedelta(minutes=10)})
 

@@ -32,7 +32,7 @@ from tests.workflows.conftest import make_settings
 
 GET_VERSION, NOT_PINNED = "get_system_info", "sessions of this worker are not pinned"
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow]
 
 
 @pytest.fixture

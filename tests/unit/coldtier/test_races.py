@@ -15,6 +15,8 @@ from helix_temporal.testing.faults import FaultyBlobs
 from tests.unit.coldtier._interleave import at_every_call, ids, sound
 from tests.unit.coldtier._tiers import Tiers
 
+pytestmark = pytest.mark.slow
+
 
 @dataclass
 class Bench:

@@ -24,6 +24,8 @@ from tests.unit.stores._damage import DAMAGES, is_told, told
 from tests.unit.stores._redis import backend_on
 from tests.unit.stores._redis_sessions import change, only_rows
 
+pytestmark = pytest.mark.slow
+
 LOG = (*messages(3), StoredMessage(Kind.ANSWER, "large", b"x" * 5000), a_message("end", message_id="end"))
 RUN = SessionRow(RowKind.RUN, "run", b'{"run": 1}', order=3)
 Look = Callable[[RedisBackend], Awaitable[Any]]

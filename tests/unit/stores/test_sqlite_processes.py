@@ -12,6 +12,8 @@ from helix_temporal.errors import StoreUnavailableError
 from helix_temporal.stores.sqlite import SqliteBackend
 from helix_temporal.testing.builders import a_header, opened
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[3]
 
 
