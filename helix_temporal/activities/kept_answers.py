@@ -20,6 +20,13 @@ Step = tuple[str, int, Head]
 _ENDED_BY_SOMEBODY: Final = ("cancel_requested", "worker_shutdown", "paused", "reset")
 
 
+class _Storing:
+    """An answer that is being stored: the next attempt of its step waits for it, or ends it."""
+
+    def __init__(self) -> None:
+        self.done, self.unwanted = asyncio.Event(), asyncio.Event()
+
+
 class KeptAnswers:
     """Stores answers of models, each kept in memory while its store is away: it was paid for.
 
@@ -29,8 +36,8 @@ class KeptAnswers:
     """
 
     def __init__(self) -> None:
-        self._storing: dict[Step, asyncio.Future[None]] = {}
-        """Done once the newest attempt of a step has stored its answer, or has given it up."""
+        self._storing: dict[Step, _Storing] = {}
+        """By the newest attempt of each step."""
 
     async def store(self, step: Step, append: Callable[[], Awaitable[R]]) -> R:
         """What ``append`` gives, which is repeated while a store is away.
@@ -41,10 +48,10 @@ class KeptAnswers:
 
         Raises:
             StoreUnavailableError: It was away for two minutes.
-            CancelledError: Somebody cancelled the attempt, or its worker has drained.
+            CancelledError: Somebody cancelled the attempt, or the next one; or its worker has drained.
         """
         what = f"thread {step[0]!r}: the answer of the model"
-        done = self._storing[step] = asyncio.get_running_loop().create_future()
+        mine = self._storing[step] = _Storing()
         try:
             return await repeat_while_away(append, what, STORE_AWAY_PAUSES)
         except asyncio.CancelledError:
@@ -53,34 +60,52 @@ class KeptAnswers:
                 raise
             task.uncancel()
             _log.warning("%s is kept in memory, though Temporal has given up its attempt", what)
-            return await _store_before_drain_end(repeat_while_away(append, what, STORE_AWAY_PAUSES))
+            return await _store_while_wanted(repeat_while_away(append, what, STORE_AWAY_PAUSES), mine)
         finally:
-            done.set_result(None)
-            if self._storing.get(step) is done:
+            mine.done.set()
+            if self._storing.get(step) is mine:
                 del self._storing[step]
 
     async def wait(self, step: Step) -> None:
-        """Wait until an earlier attempt of the step has stored its answer, or has given it up."""
+        """Wait until an earlier attempt of the step has stored its answer, or has given it up.
+
+        Whoever cancels this attempt means the earlier one as well, of which Temporal knows no more: a turn
+        that was taken back must not stand in the thread afterwards.
+        """
         storing = self._storing.get(step)
-        if storing is not None:
-            _log.info("thread %r: an earlier attempt has an answer, which is waited for", step[0])
-            await asyncio.wait([storing])
+        if storing is None:
+            return
+        _log.info("thread %r: an earlier attempt has an answer, which is waited for", step[0])
+        try:
+            await storing.done.wait()
+        except asyncio.CancelledError:
+            if _is_cancelled_by_somebody():
+                storing.unwanted.set()
+            raise
 
 
-async def _store_before_drain_end(work: Coroutine[Any, Any, R]) -> R:
+async def _store_while_wanted(work: Coroutine[Any, Any, R], storing: _Storing) -> R:
     """What ``work`` gives.
 
     Raises:
-        CancelledError: The worker has drained before: nobody else tells an attempt that was given up.
+        CancelledError: The worker has drained before, or nobody wants it any more: whoever cancels, cancels
+            the next attempt, since this one was given up.
     """
-    storing, ends = asyncio.create_task(work), asyncio.ensure_future(wait_for_drain_end.get()())
+    task = asyncio.create_task(work)
+    ends = [asyncio.ensure_future(wait_for_drain_end.get()()), asyncio.ensure_future(storing.unwanted.wait())]
     try:
-        await asyncio.wait([storing, ends], return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([task, *ends], return_when=asyncio.FIRST_COMPLETED)
     finally:
-        ends.cancel()
-        if not storing.done():
-            storing.cancel()
-    return await storing
+        for each in ends:
+            each.cancel()
+        if not task.done():
+            task.cancel()
+    return await task
+
+
+def _is_cancelled_by_somebody() -> bool:
+    details = activity.cancellation_details() if activity.in_activity() else None
+    return details is not None and details.cancel_requested
 
 
 def _is_given_up() -> bool:

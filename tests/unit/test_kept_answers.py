@@ -142,6 +142,9 @@ GIVEN_UP: Final = [
 """Temporal heard nothing of the attempt in time; or it answers a heartbeat that it knows no such attempt."""
 
 
+CANCELLED: Final = ActivityCancellationDetails(cancel_requested=True)
+
+
 async def give_up(place: Place, details: ActivityCancellationDetails) -> tuple[ActivityEnvironment, Attempt]:
     """An attempt that keeps an answer, and that Temporal has given up."""
     environment = ActivityEnvironment()
@@ -196,6 +199,23 @@ async def test_it_ends_with_the_drain(place: Place) -> None:
     with pytest.raises(asyncio.CancelledError):
         await attempt
     assert await place.count_messages() == 0
+
+
+@pytest.mark.parametrize(("details", "stands"), [(CANCELLED, False), (GIVEN_UP[0], True)])
+async def test_whoever_cancels_the_next_attempt_means_the_answer_as_well(
+    place: Place, details: ActivityCancellationDetails, *, stands: bool
+) -> None:
+    """A turn that was aborted stood in the thread, eight seconds after that was said to be done."""
+    place.faults = [Fault.ERROR_BEFORE] * 6
+    _, attempt = await give_up(place, GIVEN_UP[0])
+    environment = ActivityEnvironment()
+    second = asyncio.create_task(place.run(environment))
+    await asyncio.sleep(0.05)
+    environment.cancel(details)
+    with pytest.raises(asyncio.CancelledError):
+        await second
+    await asyncio.wait([attempt])
+    assert (attempt.cancelled(), await place.count_messages()) == (not stands, 2 if stands else 0)
 
 
 async def test_the_next_attempt_asks_the_model_where_the_earlier_one_gave_up(
