@@ -3,11 +3,12 @@
 import asyncio
 from typing import Final
 
-from temporalio.exceptions import ActivityError, ApplicationError, FailureError
+from temporalio.exceptions import ActivityError, ApplicationError, FailureError, ServerError
 from temporalio.exceptions import TimeoutError as TemporalTimeoutError
 
 from helix_temporal.models.base import storable_text
 
+_TOO_LARGE: Final = "exceeds size limit"
 _SHOWN: Final = 500
 """Characters of an exception's text that leave the process it was raised in."""
 
@@ -31,6 +32,8 @@ def text_of_failure(error: BaseException) -> str:
 def _unwrap(error: BaseException) -> BaseException:
     if isinstance(error, ActivityError) and error.cause is not None:
         error = error.cause
-    if isinstance(error, TemporalTimeoutError) and isinstance(error.cause, ApplicationError):
-        return error.cause  # time was up: what every attempt had failed by
+    if isinstance(error, TemporalTimeoutError) and isinstance(error.cause, ApplicationError | ServerError):
+        error = error.cause  # time was up: what every attempt had failed by
+    if isinstance(error, ServerError) and _TOO_LARGE in error.message and error.cause is not None:
+        return error.cause  # a server puts this in front of a failure that it has cut
     return error

@@ -229,6 +229,9 @@ def raise_application_errors(function: Callable[P, Awaitable[R]]) -> Callable[P,
             _count_error(error)
             # The cause would carry its traceback, and with it whatever a driver put into it.
             raise application_error(error) from None
+        except ApplicationError as error:
+            # Without our own frames: a server cuts a failure of more than some 4 KB, and hides what it says.
+            raise error.with_traceback(None) from None
         except ValidationError as error:
             fields = ", ".join(".".join(str(part) for part in each["loc"]) for each in error.errors())
             raise application_error(InvalidRequestError(f"{error.title}: wrong fields {fields}")) from None

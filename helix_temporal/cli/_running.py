@@ -1,32 +1,17 @@
-"""How commands run: errors of ours in one line, status 1, and log lines of those that serve."""
+"""How commands run that serve: what they need, and what they log."""
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import Coroutine
 from typing import Any, Final
 
-import typer
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
-from temporalio.service import RPCError
 
-from helix_temporal.errors import HelixError, InvalidConfigError, error_class
+from helix_temporal.cli._errors import exit_on_error
+from helix_temporal.errors import InvalidConfigError, error_class
 from helix_temporal.settings import Settings
 from helix_temporal.slots import DrainedActivities
-
-
-@contextmanager
-def exit_on_error() -> Iterator[None]:
-    """End the command with status 1 and one line where an error of ours, or one of Temporal, is raised."""
-    try:
-        yield
-    except RPCError as error:
-        typer.secho(f"Temporal refused a call: {error.status.name}: {error.message}", fg="red", err=True)
-        raise typer.Exit(1) from None
-    except HelixError as error:
-        typer.secho(f"{type(error).__name__}: {error}", fg="red", err=True)
-        raise typer.Exit(1) from None
 
 
 def check_stores_shared(settings: Settings) -> None:

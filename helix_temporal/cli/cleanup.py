@@ -10,7 +10,7 @@ from temporalio.client import Client
 
 from helix_temporal.activities.executions import TemporalExecutions
 from helix_temporal.backends import Backends
-from helix_temporal.cli._running import exit_on_error
+from helix_temporal.cli._errors import exit_on_error
 from helix_temporal.errors import InvalidConfigError, StoreUnavailableError
 from helix_temporal.models.maintenance import (
     DAY_MS,

@@ -6,8 +6,11 @@ from datetime import timedelta
 from typing import Annotated
 
 import typer
+from temporalio.client import Client
+from temporalio.service import RPCError
 
 from helix_temporal.cli._running import check_stores_shared, run_service
+from helix_temporal.errors import InvalidConfigError
 from helix_temporal.maintenance import MaintenancePlan, ensure_schedules, maintenance_queue
 from helix_temporal.settings import Settings
 from helix_temporal.slots import DrainedActivities
@@ -60,7 +63,7 @@ async def _serve_maintenance(make_plan: Callable[[], MaintenancePlan]) -> Draine
     queue = maintenance_queue(settings.task_queue)
     async with prepare_worker(settings, task_queue=queue) as (client, worker):
         # Before it serves: what is refused here ends the command at once, without a drain.
-        names = await ensure_schedules(client, settings.task_queue, plan)
+        names = await _make_schedules(client, settings, plan)
         stop = stop_on_signals()
         async with worker:
             print(startup_line(settings), flush=True)
@@ -68,3 +71,18 @@ async def _serve_maintenance(make_plan: Callable[[], MaintenancePlan]) -> Draine
             print(f"  schedules: {', '.join(names)}", flush=True)
             await stop.wait()
     return worker.drained
+
+
+async def _make_schedules(client: Client, settings: Settings, plan: MaintenancePlan) -> list[str]:
+    """Make the schedules, or bring them up to date.
+
+    Raises:
+        InvalidConfigError: Temporal refuses them.
+    """
+    try:
+        return list(await ensure_schedules(client, settings.task_queue, plan))
+    except RPCError as error:
+        raise InvalidConfigError(
+            f"Temporal refused the schedules of maintenance: {error.status.name}: {error.message}; this "
+            "worker's key has to be allowed to make them"
+        ) from error

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from helix_temporal.cli._running import exit_on_error
+from helix_temporal.cli._errors import exit_on_error
 from helix_temporal.errors import InvalidConfigError
 from helix_temporal.settings import Settings
 from helix_temporal.stores.postgres import Migration, PostgresBackend, PostgresMigrations

@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from helix_temporal.backends import Backends
-from helix_temporal.cli._running import check_stores_shared, exit_on_error
+from helix_temporal.cli._errors import exit_on_error
+from helix_temporal.cli._running import check_stores_shared
 from helix_temporal.models.maintenance import SweepResult
 from helix_temporal.settings import Settings
 

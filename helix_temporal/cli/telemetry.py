@@ -10,7 +10,7 @@ import typer
 from helix_temporal._setting_rules import parse_duration
 from helix_temporal.activities.trace_backfill import BackfillSummary, TraceBackfill
 from helix_temporal.backends import Backends
-from helix_temporal.cli._running import exit_on_error
+from helix_temporal.cli._errors import exit_on_error
 from helix_temporal.errors import InvalidConfigError, StoreUnavailableError
 from helix_temporal.settings import Settings
 from helix_temporal.telemetry.emitter import Emitter, make_provider

@@ -10,7 +10,8 @@ from typing import Annotated, TypeVar
 import typer
 
 from helix_temporal.backends import Backends
-from helix_temporal.cli._running import check_stores_shared, exit_on_error
+from helix_temporal.cli._errors import exit_on_error
+from helix_temporal.cli._running import check_stores_shared
 from helix_temporal.coldtier import ADAPTERS, TieredThreads, envelope_of
 from helix_temporal.errors import HelixError, InvalidConfigError, InvalidRequestError
 from helix_temporal.settings import Settings

@@ -11,7 +11,8 @@ from typing import Annotated
 import typer
 
 from helix_temporal.agents import Agent
-from helix_temporal.cli._running import exit_on_error, run_service
+from helix_temporal.cli._errors import exit_on_error
+from helix_temporal.cli._running import run_service
 from helix_temporal.errors import InvalidConfigError
 from helix_temporal.settings import Settings
 from helix_temporal.worker import end_on_sigterm, serve

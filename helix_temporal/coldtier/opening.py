@@ -363,6 +363,7 @@ class Opening:
             archived=archive.head.position,
             archived_size=archive.size,
             born=archive.born,
+            origin=archive.origin,
             cut=archive.cut,
         )
 
