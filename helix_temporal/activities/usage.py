@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 from pydantic import BaseModel
 from temporalio import activity
 
-from helix_temporal.activities._runtime import raise_application_errors
+from helix_temporal.activities._runtime import raise_application_errors, scheduled_ms
 from helix_temporal.activities.step_facts import step_number
 from helix_temporal.agents import Agent, Model, StreamingModel, ToolOutcome
 from helix_temporal.errors import HelixError, InvalidIdError, InvalidRequestError
@@ -318,7 +318,11 @@ def _of_results(request: RunStepInput | EndTurnInput, agent: str, step: int) -> 
     entries: list[UsageEntry] = []
     for each in request.inputs:
         if each.child is not None and each.child.agent:
-            about = _common_fields(request, each.child.agent, 0, "tool", each.name or each.child.agent)
+            about = _common_fields(
+                request, each.child.agent, max(step, 0), "tool", each.name or each.child.agent
+            )
+            # It had ended when the step was scheduled that takes its result, before that one's model call.
+            about["timestamp"] = scheduled_ms()
             entries += _build_entry(
                 SubAgentUsageEntry,
                 id=f"child/{each.id}",

@@ -192,6 +192,15 @@ async def test_a_sub_agents_turn_is_within_the_call(traced: TracedStand, sid: st
     assert {trace_id(each) for each in spans} == {trace_id(root)}
     assert len(named(spans, "execute_tool act")) == 1
     assert orphans(spans) == []
+    # In the caller's turn it is of the step that asked for it, and ends before the next one's model call.
+    chats = [
+        each for each in named(spans, "chat Team") if each.parent and each.parent.span_id == span_id(root)
+    ]
+    asked, answered = sorted(chats, key=lambda each: each.start_time or 0)
+    assert call.attributes is not None
+    assert asked.attributes is not None
+    assert call.attributes["helix.step"] == asked.attributes["helix.step"] == 1
+    assert (inner.start_time or 0) <= (call.end_time or 0) <= (answered.start_time or 0)
 
 
 @pytest.mark.parametrize("how", ["abort", "cancel"])
