@@ -2,6 +2,7 @@
 
 import asyncio
 import multiprocessing
+import sys
 import uuid
 from dataclasses import dataclass, field
 from multiprocessing.context import SpawnProcess
@@ -184,5 +185,7 @@ async def test_workers_without_versions_are_replaced_under_load(
         failed = await failed_tasks(client, await list_runs(client, settings.task_queue))
     finally:
         await asyncio.gather(*(fleet.stop(each) for each in fleet.running))
+    repeated, turns = book.read().repeated(), sum(len(each.said) for each in talks)
+    sys.stdout.write(f"{number} sessions, {turns} turns: {repeated} model calls were made again\n")
     assert not failed
-    assert book.read().repeated() <= number // 100
+    assert repeated <= number // 100
