@@ -114,6 +114,7 @@ async def run_schedule(keeper: Keeper, name: str, runs: int) -> list[KeepPartInp
     return list(keeper.asked)
 
 
+@pytest.mark.timeout(300)
 async def test_a_failure_holds_back_its_own_part_alone(keeper: Keeper) -> None:
     """One damaged thread, and each run looked at all that had changed since the last run without."""
     # Of one group, so that a day that begins meanwhile brings none of them.
