@@ -9,6 +9,7 @@ from temporalio.exceptions import TimeoutError as TemporalTimeoutError
 from helix_temporal.models.base import storable_text
 
 _TOO_LARGE: Final = "exceeds size limit"
+"""What a server says in place of a failure that it has cut: some 4 KB are kept, with its frames."""
 _SHOWN: Final = 500
 """Characters of an exception's text that leave the process it was raised in."""
 

@@ -104,13 +104,18 @@ async def _store_while_wanted(work: Coroutine[Any, Any, R], storing: _Storing) -
 
 
 def _is_cancelled_by_somebody() -> bool:
-    details = activity.cancellation_details() if activity.in_activity() else None
+    details = _find_cancellation()
     return details is not None and details.cancel_requested
 
 
 def _is_given_up() -> bool:
     """Whether Temporal cancelled the attempt since it heard nothing of it, and nobody wanted it to end."""
-    details = activity.cancellation_details() if activity.in_activity() else None
+    details = _find_cancellation()
     if details is None or any(getattr(details, name) for name in _ENDED_BY_SOMEBODY):
         return False
     return details.timed_out or details.not_found
+
+
+def _find_cancellation() -> activity.ActivityCancellationDetails | None:
+    """Why the activity was cancelled; None if it was not, or if this is none."""
+    return activity.cancellation_details() if activity.in_activity() else None

@@ -498,7 +498,7 @@ class S3Blobs:
                 await connection.client.delete_object(Bucket=self._config.bucket, Key=key)
 
     async def probe(self, prefix: str) -> None:
-        """Prove on an object of its own that the server honours write conditions.
+        """Prove on objects of its own below ``prefix`` that the server honours write conditions.
 
         Raises:
             ConditionalWritesUnsupportedError: Creating twice or a stale If-Match succeeded.

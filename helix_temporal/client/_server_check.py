@@ -29,7 +29,7 @@ async def check_temporal(client: Client) -> None:
         await client.workflow_service.describe_namespace(request, timeout=RPC)
     except RPCError as error:
         refuse_unknown_namespace(client, error)
-        if error.status in _NO_ANSWER or _BROKEN in str(error):
+        if _is_silence(error):
             where = client.service_client.config.target_host
             raise StoreUnavailableError(
                 f"Temporal at {where} does not answer ({error.status.name}); see the setting temporal_address"
@@ -44,9 +44,14 @@ async def find_silence(client: Client, seconds: float) -> str:
     try:
         await client.service_client.check_health(timeout=timedelta(seconds=seconds))
     except RPCError as error:
-        if error.status in _NO_ANSWER or _BROKEN in str(error):
+        if _is_silence(error):
             return f"{client.service_client.config.target_host} does not answer ({error.status.name})"
     return ""
+
+
+def _is_silence(error: RPCError) -> bool:
+    """Whether nobody answered; any other error is the answer of a server."""
+    return error.status in _NO_ANSWER or _BROKEN in str(error)
 
 
 def refuse_unknown_namespace(client: Client, error: RPCError) -> None:
