@@ -157,9 +157,11 @@ class Diagnosis:
             subject: What its caller knows it as.
 
         Returns:
-            What the store said.  The session is opened all the same once the store is back.
+            What the store said, to an attempt that failed while somebody waited here: an older one tells nothing of
+            a store that may be back by now.  The session is opened all the same once the store is back.
         """
         reported: list[Any] = []
+        before: int | None = None
         pause = _FIRST_LOOK
         while True:
             await asyncio.sleep(pause)
@@ -176,7 +178,9 @@ class Diagnosis:
                 _log.warning("waiting for %s: %s", subject, reason)
             reported = seen
             unopened = [each for each in failing if each.since and _is_kept_from_opening(each)]
-            if unopened and time.time() - unopened[0].since / 1000 >= _UNOPENED:
+            attempt = unopened[0].attempt if unopened else 0
+            before = attempt if before is None else before
+            if attempt != before and unopened and time.time() - unopened[0].since / 1000 >= _UNOPENED:
                 return describe_calls(unopened)
             pause = _UNOPENED_LOOK if unopened else _NEXT_LOOK
 

@@ -15,6 +15,7 @@ from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest, Describe
 from helix_temporal.client import _diagnosis
 from helix_temporal.client._diagnosis import Diagnosis, describe_task_timeout
 from helix_temporal.client._task_queues import are_there
+from helix_temporal.models.sessions import FailingCall
 
 
 @pytest.mark.parametrize(
@@ -106,3 +107,28 @@ async def test_a_missing_worker_is_logged_once_for_all_who_wait(
 
     await asyncio.gather(*(wait_for_it(number) for number in range(20)))
     assert len([each for each in caplog.records if "no worker has polled" in each.getMessage()]) == 1
+
+
+async def test_a_failure_of_before_somebody_asked_is_no_reason_to_give_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The store was back; who asked anew was told that it is away, ten seconds before the next attempt."""
+    attempts = [8, 8, 8, 9]
+
+    async def failing(_self: Diagnosis, _execution: str) -> tuple[FailingCall, ...]:
+        since = int((time.time() - 60) * 1000)
+        said = "StoreUnavailableError: S3 gave no whole answer"
+        attempt = attempts.pop(0)
+        return (FailingCall(activity="helix.sessions.open", attempt=attempt, error=said, since=since),)
+
+    async def none_missing(_self: Diagnosis, _execution: str) -> str:
+        return ""
+
+    monkeypatch.setattr(_diagnosis, "_FIRST_LOOK", 0.01)
+    monkeypatch.setattr(_diagnosis, "_UNOPENED_LOOK", 0.01)
+    monkeypatch.setattr(Diagnosis, "describe_missing_worker", none_missing)
+    monkeypatch.setattr(Diagnosis, "_describe_untaken_start", none_missing)
+    monkeypatch.setattr(Diagnosis, "find_failing_calls", failing)
+    told = await diagnosis_of(SimpleNamespace()).watch_execution("w", "session 'w'")
+    assert "attempt 9" in told
+    assert not attempts
