@@ -1,4 +1,4 @@
-"""SeaweedFS as an S3 server with one bucket, a pair of keys, and another that may only read."""
+"""SeaweedFS as an S3 server with one bucket, and pairs of keys: for all, to read alone, for one prefix."""
 
 import glob
 import json
@@ -18,6 +18,10 @@ SECRET_KEY: Final = "helix-development-only"  # noqa: S105 — listens on this h
 READER_ACCESS_KEY: Final = "helix-reader"
 """May read the bucket but not write to it; for tests of refused access."""
 READER_SECRET_KEY: Final = "helix-reader-only"  # noqa: S105 — listens on this host only
+PREFIX_ACCESS_KEY: Final = "helix-prefix"
+"""May list the bucket, and read and write below `PREFIX`: the rights that the documentation asks for."""
+PREFIX_SECRET_KEY: Final = "helix-prefix-only"  # noqa: S105 — listens on this host only
+PREFIX: Final = "narrow"
 
 SOURCE: Final = programs.ProgramSource(
     server="S3 (SeaweedFS)",
@@ -108,6 +112,7 @@ def _free_port() -> int:
 def _identities_config() -> dict[str, object]:
     everything = ["Admin", "Read", "Write", "List", "Tagging"]
     reading = [f"Read:{BUCKET}", f"List:{BUCKET}"]
+    below_prefix = [f"List:{BUCKET}", f"Read:{BUCKET}/{PREFIX}/*", f"Write:{BUCKET}/{PREFIX}/*"]
     return {
         "identities": [
             {
@@ -118,6 +123,7 @@ def _identities_config() -> dict[str, object]:
             for access_key, secret_key, actions in (
                 (ACCESS_KEY, SECRET_KEY, everything),
                 (READER_ACCESS_KEY, READER_SECRET_KEY, reading),
+                (PREFIX_ACCESS_KEY, PREFIX_SECRET_KEY, below_prefix),
             )
         ]
     }

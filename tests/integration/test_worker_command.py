@@ -1,15 +1,13 @@
 """``helix-temporal worker`` and ``maintenance`` as processes, and the health check of their image."""
 
 import asyncio
-import os
 import re
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -21,6 +19,7 @@ from helix_temporal.devstack.programs import free_port
 from helix_temporal.settings import Settings
 from helix_temporal.testing.proxy import FaultProxy
 from helix_temporal.worker import connect, startup_line
+from tests._commands import RUN, environment, running, start
 from tests.docs._pages import ROOT
 from tests.workflows._releases import build_of, make_current, until
 
@@ -81,8 +80,6 @@ class Hangs:
 
 hanging = Agent(name="hanging", model=Hangs())
 """
-RUN = "from helix_temporal.cli import main; main()"
-ALL_FINISHED = ("Stopped: no activity was running", "Stopped: what was running has finished")
 
 
 @pytest.fixture
@@ -104,49 +101,11 @@ def variables(temporal_address: str, unique: str, shop: Path) -> dict[str, str]:
     }
 
 
-def environment(variables: dict[str, str]) -> dict[str, str]:
-    own = {name: value for name, value in os.environ.items() if not name.startswith("HELIX_")}
-    return {**own, **variables, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", "NO_COLOR": "1"}
-
-
 def end_before_it_serves(process: "subprocess.Popen[str]") -> None:
     """SIGTERM ends it, and it says that it has not served."""
     process.send_signal(signal.SIGTERM)
     output, _ = process.communicate(timeout=10)
     assert (process.returncode, "before it served" in output) == (143, True), output
-
-
-def start(directory: Path, variables: dict[str, str], *arguments: str) -> "subprocess.Popen[str]":
-    """Start a command; all that it prints comes through its standard output."""
-    return subprocess.Popen(
-        [sys.executable, "-c", RUN, *arguments],
-        cwd=directory,
-        env=environment(variables),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-
-
-@contextmanager
-def running(
-    directory: Path, variables: dict[str, str], *arguments: str, until: str
-) -> Iterator["subprocess.Popen[str]"]:
-    """A command, once it has printed a line; it must then stop by itself when told to."""
-    process = start(directory, variables, *arguments)
-    assert process.stdout is not None
-    read: list[str] = []
-    try:
-        while until not in (line := process.stdout.readline()):
-            assert line, "".join(read)
-            read.append(line)
-        yield process
-    finally:
-        process.send_signal(signal.SIGCONT)
-        process.send_signal(signal.SIGTERM)
-        output, _ = process.communicate(timeout=30)
-    assert process.returncode == 0, output
-    assert output.splitlines()[-1].startswith(ALL_FINISHED)
 
 
 def ask_health(variables: dict[str, str], *probe: str) -> "subprocess.CompletedProcess[str]":
