@@ -1,29 +1,25 @@
 """One step of a turn as an activity: ask the model, append its answer, archive it, commit the turn's state.
 
-`Stepper` does it; `StepNews` tells the session store what the step means to waiting calls and sub-agents.
+`Stepper` does it, with `model_calls` and `step_messages`; `step_news` tells the session store.
 """
 
-import contextlib
 import logging
-import time
 from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
 from helix_temporal.activities._runtime import (
-    application_code,
     current_attempt,
     scheduled_ms,
     workflow_run,
 )
-from helix_temporal.activities.context import Given, Summaries, given_to_model
+from helix_temporal.activities.context import Summaries
 from helix_temporal.activities.kept_answers import KeptAnswers
 from helix_temporal.activities.live import StepStream, Streaming
+from helix_temporal.activities.model_calls import ask_model
 from helix_temporal.activities.payloads import Payloads, References
 from helix_temporal.activities.record_store import StoredRecord, swap_record, update_record
-from helix_temporal.activities.runs import Place
 from helix_temporal.activities.session_sync import CommittedTurn, FinishedTurn, SessionSync
 from helix_temporal.activities.step_facts import (
     ModelStep,
@@ -36,14 +32,15 @@ from helix_temporal.activities.step_facts import (
     step_number,
     unarchived_fields,
 )
+from helix_temporal.activities.step_messages import StepMessages
+from helix_temporal.activities.step_news import StepNews
 from helix_temporal.activities.suspended_turns import (
-    list_step_waits,
     list_waiting_calls,
     read_results_behind,
 )
-from helix_temporal.activities.traces import NO_MODEL, ModelTrace, StepTrace, TurnTraces
+from helix_temporal.activities.traces import StepTrace, TurnTraces
 from helix_temporal.activities.usage import UsageLog
-from helix_temporal.agents import Agent, AgentRegistry, call_model
+from helix_temporal.agents import Agent, AgentRegistry
 from helix_temporal.errors import (
     ColdTierBehindError,
     HeadMovedError,
@@ -52,18 +49,12 @@ from helix_temporal.errors import (
     PayloadNotFoundError,
     StaleStateError,
     StoreUnavailableError,
-    TooLargeError,
 )
-from helix_temporal.models.agents import ModelRequest, ModelResponse
-from helix_temporal.models.base import JsonObject, only_set, wall_clock_ms
+from helix_temporal.models.base import only_set, wall_clock_ms
 from helix_temporal.models.ids import shorten_id
-from helix_temporal.models.limits import DEDUP_WINDOW, INLINE_RESULT, INLINE_TEXT, MAX_TEXT, largest_result
+from helix_temporal.models.limits import DEDUP_WINDOW, INLINE_RESULT, INLINE_TEXT, MAX_TEXT
 from helix_temporal.models.messages import (
-    Finish,
     Message,
-    SummaryUsage,
-    Usage,
-    check_size,
     decode_message,
     encode_message,
     shorten_arguments,
@@ -88,140 +79,6 @@ from helix_temporal.stores.threads.standing_step import find_standing_step, find
 from helix_temporal.telemetry import metrics
 
 _log = logging.getLogger(__name__)
-
-
-class StepNews:
-    """Tells what a step asks for and answers; nobody where there is no session store."""
-
-    def __init__(self, agents: AgentRegistry, states: SessionSync | None) -> None:
-        self._agents, self._states = agents, states
-
-    def recording_run(
-        self, request: RunStepInput, record: SessionRecord, place: Place
-    ) -> AbstractAsyncContextManager[None]:
-        """Record the turn's run while its model is called; see `SessionSync.recording_run`."""
-        if self._states is None or not _begins_turn(request):
-            return contextlib.nullcontext()
-        return self._states.recording_run(request, record, place)
-
-    async def tell_standing_step(self, request: RunStepInput, view: StepView, appended: Appended) -> None:
-        """Record the run of a step that was found: the attempt that made it may have died before."""
-        # What the thread has gone on from is over, and its run with it.
-        last = appended.head == appended.header.head
-        if self._states is not None and last and _begins_turn(request):
-            await self._states.begin_run(request, record_of(view))
-
-    async def tell_answers(self, request: RunStepInput | EndTurnInput, slice_data: bytes) -> None:
-        """Tell of calls that a client or a person has answered: nothing is pending any more."""
-        if self._states is not None and find_suspension(parse_record(slice_data), request.head):
-            await self._states.suspended.save_resumption(
-                request.session_id, request.epoch, request.run_id, request.inputs
-            )
-            await self._states.children.tell_callers(request.session_id)
-
-    async def tell_waiting_calls(
-        self, request: RunStepInput, answer: Message, appended: Appended
-    ) -> dict[str, Any]:
-        """Tell of calls that a client or a person must answer; the field that names them, if any do."""
-        agent, head = self._agents.get_agent(request.agent), appended.head
-        waiting = list_step_waits(appended.header.slice, agent, answer, head)
-        if not waiting:
-            return {}
-        if self._states is not None and appended.header.head == head:
-            await self._states.suspended.save_waiting(
-                request.session_id, request.epoch, request.run_id, answer, head, waiting
-            )
-            await self._states.children.tell_callers(request.session_id)
-        return {"waiting": waiting}
-
-    async def tell_sub_agents(
-        self, request: RunStepInput | EndTurnInput, answer: Message | None = None
-    ) -> None:
-        """Tell of sub-agents whose results are in the thread now, and of those that the answer asks for."""
-        if self._states is None:
-            return
-        await self._states.children.mark_answered(request)
-        if isinstance(request, RunStepInput) and answer is not None:
-            await self._states.children.add_called(self._agents.get_agent(request.agent), request, answer)
-
-
-def _begins_turn(request: RunStepInput) -> bool:
-    """Whether these are a user's messages rather than results of tools."""
-    return request.inputs[0].call is None
-
-
-_USUAL: Final = (None, Finish.STOP, Finish.TOOL_CALLS)
-"""Not written: the message says as much without it."""
-
-
-async def ask_model(
-    step: ModelStep,
-    view: StepView,
-    inputs: Sequence[Message],
-    live: StepStream,
-    summaries: Summaries,
-    traced: ModelTrace = NO_MODEL,
-) -> tuple[Message, Given, float]:
-    """Call the model with the context that its policy allows, showing its answer as it comes.
-
-    Returns:
-        Its answer as the message that ``live`` has an id for, what it was given, and seconds that it took.
-
-    Raises:
-        HelixError: What the model or the instructions raise; nothing is in the thread then.
-        FencedError: The attempt was left behind, as its stream tells while the answer comes.
-    """
-    agent = step.agent
-    given = await given_to_model(step, view, inputs, summaries)
-    metrics.CONTEXT_REPAIRS.add(given.repairs, agent=agent.name)
-    began = time.monotonic()
-    with application_code(f"model of agent {agent.name!r}"), traced:
-        response = await call_model(agent.model, _build_model_request(step, given), live.on_event)
-        metrics.MODEL_DURATION.record_since(began, agent=agent.name)
-        answer = _build_answer(response, live.message_id, given.used)
-        traced.note_answer(answer, inputs, given.instructions)
-    return answer, given, time.monotonic() - began
-
-
-def _build_model_request(step: ModelStep, given: Given) -> ModelRequest:
-    """What the model is asked: the context that it is given, with the step that asks."""
-    return ModelRequest(
-        agent=step.agent.name,
-        session_id=step.request.session_id,
-        thread_id=step.thread_id,
-        messages=given.messages,
-        instructions=given.instructions,
-        tools=tuple(tool.spec for tool in step.agent.tools),
-        metadata=dict(step.record.metadata),
-        step_key=_step_key(step),
-        tracing_context=step.request.tracing_context,
-    )
-
-
-def _build_answer(response: ModelResponse, message_id: str, summary: SummaryUsage | None) -> Message:
-    """The model's answer as a message; what a summary cost belongs to the call for which it was made."""
-    return Message(
-        id=message_id,
-        role="assistant",
-        content=response.content,
-        tool_calls=tuple(response.tool_calls),
-        usage=response.usage if summary is None else (response.usage or Usage()) + summary.used,
-        summary_usage=summary,
-        finish=None if response.finish in _USUAL else response.finish,
-        provider=response.provider,
-    )
-
-
-def _step_key(step: ModelStep) -> str:
-    """Names the step for its provider.
-
-    The epoch is part of it: a tool that rewinds its turn wants the same call made again, and only the new
-    epoch tells that from a retry.  The run is part of it, too: after a turn that came to nothing another one
-    begins at the same place.
-    """
-    request = step.request
-    key = f"{step.thread_id}/{request.epoch}/{request.head.position}"
-    return key if request.run_id is None else f"{key}/{request.run_id}"
 
 
 RESET_WINDOW: Final = 20_000
@@ -270,6 +127,9 @@ class Stepper:
         streams: Where steps are shown live.
         used: Where what they used is recorded.
         traces: Who tells of them in traces.
+
+    Attributes:
+        messages: Builds messages of inputs.
     """
 
     def __init__(
@@ -289,8 +149,8 @@ class Stepper:
     ) -> None:
         self._traces = traces or TurnTraces()
         self._threads, self._agents = threads, agents
-        self._payloads, self._references = payloads, References(payloads, threads)
-        self._limits = limits or StepLimits()
+        self._payloads, self._limits = payloads, limits or StepLimits()
+        self.messages = StepMessages(References(payloads, threads), self._limits.message)
         self._flush_each_step, self._archives = flush_each_step, archives
         self._archive_required = archive_required
         self._states, self._news = states, StepNews(agents, states)
@@ -325,7 +185,7 @@ class Stepper:
             return await self._finish_standing_step(request, agent, thread_id, seen)
         await self._news.tell_answers(request, seen.view.header.slice)
         try:
-            inputs = await self.build_messages(request, seen.inputs)
+            inputs = await self.messages.build_messages(request, seen.inputs)
         except PayloadNotFoundError:
             # An attempt that was taken for dead may have made the step meanwhile, and dropped its payloads.
             seen = await self._look_up_step(request, agent, thread_id)
@@ -385,7 +245,7 @@ class Stepper:
                 receipt = await self._archive_step(step, appended, request)
         if appended.messages[-1].kind == Kind.ANSWER:
             # Until its turn ends, a tool may rewind the step, which then takes the same inputs again.
-            await self._drop_payloads(request, seen.inputs, receipt)
+            await self.messages.drop_payloads(request, seen.inputs, receipt)
         result = await self._build_result(request, appended, stored, receipt, seen, turn, traced.trace)
         return result.model_copy(update={"repairs": given.repairs}) if given.repairs else result
 
@@ -403,7 +263,7 @@ class Stepper:
         inputs: list[Message] = []
         if not stands:
             try:
-                inputs = await self.build_messages(request, request.inputs)
+                inputs = await self.messages.build_messages(request, request.inputs)
             except PayloadNotFoundError:
                 # As in `run`: an attempt that was taken for dead may have used them.
                 view, stands = await self._look_up_results(request, thread_id)
@@ -445,7 +305,7 @@ class Stepper:
         if stands or not appended.repeated:
             traced.commit(appended.head.last_id, ends_turn=True)
         receipt = await self._archive_step(step, appended, request)
-        await self._drop_payloads(request, request.inputs, receipt)
+        await self.messages.drop_payloads(request, request.inputs, receipt)
         await self._news.tell_sub_agents(request)
         await self._used.record_results(request, record_of(view))
         committed = await self._commit_state(request, appended, turn)
@@ -578,7 +438,9 @@ class Stepper:
         receipt = await self._archive_step(step, appended, request)
         if appended.messages[-1].kind == Kind.ANSWER:
             ids = {each.id for each in appended.messages}
-            await self._drop_payloads(request, [each for each in request.inputs if each.id in ids], receipt)
+            await self.messages.drop_payloads(
+                request, [each for each in request.inputs if each.id in ids], receipt
+            )
         await self._news.tell_standing_step(request, seen.view, appended)
         # What stands may be another answer than a moment ago: the hot thread was lost and came back.
         *taken, stored = (decode_message(message) for message in appended.messages)
@@ -670,51 +532,6 @@ class Stepper:
         )
 
     # -- the model
-
-    async def build_messages(
-        self, request: RunStepInput | EndTurnInput, inputs: Sequence[StepInput]
-    ) -> list[Message]:
-        """The inputs as messages of the thread, with all their content.
-
-        Raises:
-            PayloadNotFoundError: What an input refers to is gone for good.
-            TooLargeError: An input is larger than messages may be; ``facts`` has its ``message_id``.
-        """
-        return [await self._build_message(request, each) for each in inputs]
-
-    async def _build_message(self, request: RunStepInput | EndTurnInput, each: StepInput) -> Message:
-        content: Any = each.text if each.parts is None else each.parts
-        if each.ref is not None:
-            content = await self._load_content(request, each.id, each.ref)
-        message = Message(
-            id=each.id,
-            role="user" if each.call is None else "tool",
-            content=content,
-            tool_call_id=each.call,
-            name=each.name,
-            is_error=each.is_error,
-            usage=each.usage,
-            metadata=dict(each.metadata),
-        )
-        limit = self._limits.message if each.ref is None else largest_result(self._limits.message)
-        try:
-            check_size(len(encode_message(message).body), limit, f"message {each.id!r}")
-        except TooLargeError as refused:
-            # `client._messages.ask_message` knows its own message's refusal by this text.
-            raise TooLargeError(str(refused), message_id=each.id) from refused
-        return message
-
-    async def _load_content(
-        self, request: RunStepInput | EndTurnInput, message_id: str, ref: str
-    ) -> str | list[JsonObject]:
-        try:
-            return await self._references.get(*_payload_location(request, ref))
-        except PayloadNotFoundError as gone:
-            raise PayloadNotFoundError(
-                f"{gone}: the content of message {message_id!r} is gone, and the message is not in the "
-                "thread; send it again",
-                message_id=message_id,
-            ) from gone
 
     # -- writing
 
@@ -838,18 +655,6 @@ class Stepper:
             )
         return receipt
 
-    async def _drop_payloads(
-        self, request: RunStepInput | EndTurnInput, inputs: Sequence[StepInput], receipt: FlushReceipt
-    ) -> None:
-        """What a turn that is over took is in the thread: once archived, it is not needed twice.
-
-        What stays is garbage collected.
-        """
-        if receipt.status is FlushStatus.ARCHIVED:
-            for ref in (*request.earlier_refs, *(each.ref for each in inputs)):
-                if ref is not None:
-                    await self._references.drop(*_payload_location(request, ref))
-
     def _unknown_call_fields(self, request: RunStepInput, answer: Message, seen: _Seen) -> dict[str, Any]:
         """Calls of tools that the agent does not have; where all are known nothing is told.
 
@@ -922,8 +727,3 @@ def _taken_back(request: RunStepInput, view: StepView) -> frozenset[str]:
     taken = (each.cut for each in record_of(view).taken_back if each.epoch > since.epoch)
     cut = {message_id for each in taken for message_id in each}
     return frozenset(cut.difference(shorten_id(message.id) for message in view.after))
-
-
-def _payload_location(request: RunStepInput | EndTurnInput, ref: str) -> tuple[str, str, str]:
-    """Where content is kept: with the thread, or with the session by whoever does not know its thread."""
-    return request.thread_id or request.session_id, ref, request.session_id

@@ -157,8 +157,8 @@ class Diagnosis:
             subject: What its caller knows it as.
 
         Returns:
-            What the store said, to an attempt that failed while somebody waited here: an older one tells nothing of
-            a store that may be back by now.  The session is opened all the same once the store is back.
+            What the store said to an attempt that failed while somebody waited here: an older one tells
+            nothing of a store that may be back by now.  The session is opened all the same once it is back.
         """
         reported: list[Any] = []
         before: int | None = None

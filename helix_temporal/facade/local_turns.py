@@ -143,7 +143,7 @@ class LocalCalls:
         """
         if request.inputs[0].call is not None and request.inputs[0].id not in self._kept:
             # Else the tools would run again if the turn ends at the model.
-            results = await self._stepper.build_messages(request, request.inputs)
+            results = await self._stepper.messages.build_messages(request, request.inputs)
             await self._save_unfinished(request.head, results)
         result = await self._try_step(request)
         if result.calls and result.head.last_id not in self._kept:
