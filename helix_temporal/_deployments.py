@@ -25,7 +25,6 @@ from temporalio.client import (
 from temporalio.client import Interceptor as ClientInterceptor
 from temporalio.common import RawValue
 from temporalio.converter import ActivitySerializationContext, DataConverter
-from temporalio.plugin import SimplePlugin
 from temporalio.worker import (
     ActivityInboundInterceptor,
     ContinueAsNewInput,
@@ -85,12 +84,11 @@ def speaking_for(client: Client, deployment: Deployment) -> Client:
     converter = user_data_converter(client.data_converter)
     if deployment.is_plain and converter is client.data_converter:
         return client
-    config = client.config()
+    # As its plugins have made it: they are not asked a second time, which not all of them would take.
+    config = client.config(active_config=True)
+    config["plugins"], config["data_converter"] = [], converter
     if not deployment.is_plain:
         config["interceptors"] = [*config["interceptors"], _Speaker(deployment)]
-    # The client's own plugins are asked again, so whoever sets the converter must come last.
-    last = SimplePlugin("helix.SessionClient", data_converter=user_data_converter)
-    config["plugins"] = [*config["plugins"], last]
     return Client(**config)
 
 

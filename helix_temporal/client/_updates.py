@@ -26,6 +26,7 @@ from temporalio.client import (
     WorkflowUpdateRPCTimeoutOrCancelledError,
 )
 from temporalio.common import (
+    QueryRejectCondition,
     SearchAttributeKey,
     SearchAttributePair,
     TypedSearchAttributes,
@@ -44,6 +45,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from helix_temporal import errors
 from helix_temporal._converter import UnreadableFailureError, read_failure
 from helix_temporal._failures import describe_failure
+from helix_temporal._futures import discard_error
 from helix_temporal._retries import retry_pause
 from helix_temporal.activities.executions import refuse_foreign_execution
 from helix_temporal.client._diagnosis import Diagnosis, describe_calls
@@ -288,7 +290,11 @@ class Updates:
             timeout = timedelta(seconds=max(left, 0.001))
             try:
                 found: SessionInfo = await self.get_workflow_handle(session_id).query(
-                    "status", result_type=SessionInfo, rpc_timeout=timeout
+                    "status",
+                    result_type=SessionInfo,
+                    # Also of a session that has ended, whatever the client's default is.
+                    reject_condition=QueryRejectCondition.NONE,
+                    rpc_timeout=timeout,
                 )
             except WorkflowQueryFailedError as error:
                 failure = await self._query_failure(session_id, error)
@@ -540,13 +546,16 @@ class Updates:
             id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
             search_attributes=self._search_attributes_of(start),
         )
+        # Its future holds the start's outcome, where the server was asked; unread, it is reported as never
+        # retrieved.
+        started = asyncio.ensure_future(operation.workflow_handle())
+        started.add_done_callback(discard_error)
         try:
             return await self._client.execute_update_with_start_workflow(
                 update, argument, start_workflow_operation=operation, **options
             )
         finally:
-            # Its future holds the start's outcome; unread, it is reported as never retrieved.
-            await asyncio.gather(operation.workflow_handle(), return_exceptions=True)
+            started.cancel()
 
     def _search_attributes_of(self, start: SessionInput) -> TypedSearchAttributes:
         return TypedSearchAttributes(

@@ -9,10 +9,13 @@ from datetime import timedelta
 from typing import Any, Final, Protocol, TypeVar, Unpack
 
 from temporalio import activity, exceptions, workflow
+from temporalio.activity import _Definition
 from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError, CancelledError, TimeoutType
 from temporalio.exceptions import TimeoutError as TemporalTimeoutError
 from temporalio.worker import (
+    ActivityInboundInterceptor,
+    ExecuteActivityInput,
     Interceptor,
     StartActivityInput,
     WorkflowInboundInterceptor,
@@ -137,11 +140,17 @@ class RollOuts:
                 elsewhere.set(True)
 
 
+_OURS: Final = "helix."
+"""Begins the names of the pack's activities."""
+_NOT_FOUND: Final = "NotFoundError"
+_NOT_REGISTERED: Final = "is not registered on this worker"
+"""What the SDK says of an activity that a worker lacks, as an error of that type."""
+
+
 def is_not_registered(error: ActivityError) -> bool:
     """Whether the worker that was asked has no activity of that name."""
     cause = error.cause
-    named = isinstance(cause, ApplicationError) and cause.type == "NotFoundError"
-    return named and "is not registered on this worker" in str(cause)
+    return isinstance(cause, ApplicationError) and cause.type == _NOT_FOUND and _NOT_REGISTERED in str(cause)
 
 
 def _not_served(what: str, error: ActivityError, seconds: float) -> NotServedError:
@@ -642,8 +651,13 @@ class RollOutInterceptor(Interceptor):
     """Sends an activity that this worker lacks through the task queue, where others can take it.
 
     The SDK hands an activity at once to the worker that runs the workflow ("eagerly").  That would be
-    the same worker again, as long as it keeps the workflow in its cache.
+    the same worker again, as long as it keeps the workflow in its cache.  And it gives what a worker lacks to
+    the application's dynamic activity, where there is one, whose result would be taken for ours.
     """
+
+    def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:
+        """As in `Interceptor`."""
+        return _Activities(next)
 
     def workflow_interceptor_class(
         self,
@@ -651,6 +665,19 @@ class RollOutInterceptor(Interceptor):
     ) -> type[WorkflowInboundInterceptor]:
         """As in `Interceptor`."""
         return _Inbound
+
+
+class _Activities(ActivityInboundInterceptor):
+    async def execute_activity(self, input: ExecuteActivityInput) -> Any:
+        name = activity.info().activity_type
+        definition = _Definition.from_callable(input.fn)
+        if name.startswith(_OURS) and definition is not None and definition.name is None:
+            # As the SDK fails it on a worker without a dynamic activity.
+            text = (
+                f"Activity function {name} {_NOT_REGISTERED}, whose dynamic activity does not stand in for it"
+            )
+            raise ApplicationError(text, type=_NOT_FOUND)
+        return await super().execute_activity(input)
 
 
 class _Inbound(WorkflowInboundInterceptor):

@@ -10,6 +10,9 @@ from multiprocessing.context import SpawnProcess
 from multiprocessing.synchronize import Event
 from typing import Any
 
+from temporalio import activity
+from temporalio.common import RawValue
+
 from helix_temporal.agents import Agent, Hooks, ModelRequest, ModelResponse, agent_tool, tool
 from helix_temporal.models.messages import ToolCall, Usage
 from helix_temporal.models.stored_messages import StoredMessage
@@ -78,6 +81,12 @@ def agents(version: str) -> list[Agent]:
     ]
 
 
+@activity.defn(dynamic=True)
+async def take_anything(args: Sequence[RawValue]) -> dict[str, str]:
+    """Of the application: it takes whatever its worker has no activity for."""
+    return {}
+
+
 async def shout(messages: Sequence[StoredMessage]) -> Sequence[StoredMessage]:
     """A transform."""
     return messages
@@ -99,7 +108,8 @@ async def _serve(settings: Settings, version: str, ready: Event) -> None:
         plugin.backends.threads.archive_step = _die
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    async with HelixWorker(client, plugin, drain=1.0, identity=f"{version}-worker"):
+    identity = f"{version}-worker"
+    async with HelixWorker(client, plugin, drain=1.0, identity=identity, activities=[take_anything]):
         ready.set()
         await stop.wait()
 
