@@ -30,6 +30,7 @@ from helix_temporal.activities.sub_agents import ChildActivities
 from helix_temporal.activities.traces import TurnTraces
 from helix_temporal.activities.usage import UsageLog
 from helix_temporal.agents import Agent, AgentRegistry
+from helix_temporal.agents.checks import check_type
 from helix_temporal.blobs import BlobStore
 from helix_temporal.blobs.guarded import GuardedBlobs
 from helix_temporal.blobs.probe import ProvedPlace, prove_once
@@ -565,6 +566,7 @@ class _Places(dict[str, Any]):
 
     def __init__(self, settings: Settings, postgres: Any = None) -> None:
         super().__init__()
+        check_type(settings, Settings, "settings")
         if postgres is not None and settings.postgres_dsn is not None:
             raise InvalidConfigError("postgres is given, and postgres_dsn is set: one of them expected")
         self._settings, self._given = settings, postgres

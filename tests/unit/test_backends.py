@@ -245,3 +245,9 @@ async def test_a_probe_says_that_a_store_was_given() -> None:
     backends = Backends(Settings(), hot=(Away(), MemoryPayloads()))
     assert set(await backends.find_unanswered(2.0)) == {"threads in the store that the program gave"}
     await backends.close()
+
+
+def test_an_address_in_place_of_settings_is_refused_with_what_is_expected() -> None:
+    """It was an AttributeError of something within; the address may have a password."""
+    with pytest.raises(InvalidConfigError, match=r"settings: Settings expected, got str$"):
+        Backends("redis://user:hunter2@localhost")  # type: ignore[arg-type]
