@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 from redis import exceptions as driver
-from redis.asyncio import ConnectionPool, Redis, RedisCluster
+from redis.asyncio import ConnectionPool, Redis
 from redis.asyncio.cluster import ClusterNode
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import MasterNotFoundError, Sentinel, SentinelConnectionPool
@@ -28,6 +28,7 @@ from helix_temporal.errors import (
 from helix_temporal.models.ids import decode_id, encode_id
 from helix_temporal.stores._home_loop import HomeLoop
 from helix_temporal.stores.checksums import damaged_error
+from helix_temporal.stores.redis.cluster import Cluster
 from helix_temporal.stores.redis.scripts import Script
 
 logger = logging.getLogger(__name__)
@@ -123,6 +124,11 @@ def _no_answer_error(error: Exception, where: str) -> StoreUnavailableError:
         return StoreUnavailableError(
             f"Redis at {where} shows a certificate that is not trusted here; "
             "add ssl_ca_certs=<file> to redis_url"
+        )
+    if "cannot be connected" in str(error):
+        return StoreUnavailableError(
+            f"Redis at {where} did not answer, nor did any other known node; repeat the call later, or name "
+            "another node of the cluster in redis_url"
         )
     return StoreUnavailableError(
         f"Redis at {where} did not answer ({type(error).__name__}); repeat the call later"
@@ -365,13 +371,13 @@ class RedisConnection:
         self._sentinel = _parse_sentinel_url(url, cluster=cluster)
         self.prefix = prefix
         self.cluster = cluster
-        self.where = str(self._sentinel) if self._sentinel else _server_address(url)
+        self.where = str(self._sentinel) if self._sentinel else _server_address(url, cluster=cluster)
         self._url = _without_ours(url)
         self._timeout = timeout
         self._max_connections = max_connections
         self._slots = asyncio.Semaphore(max_connections)
         self._home = HomeLoop(f"Redis at {self.where}")
-        self._client: Redis | RedisCluster | None = None
+        self._client: Redis | Cluster | None = None
         self._next_look = 0.0
 
     def key_of(self, thread_id: str) -> str:
@@ -380,8 +386,8 @@ class RedisConnection:
 
     @property
     def follows_failovers(self) -> bool:
-        """Sentinels say who the primary is."""
-        return self._sentinel is not None
+        """Sentinels, or the nodes of a cluster, say who the primary is."""
+        return self.cluster or self._sentinel is not None
 
     async def find_tls_mismatch(self) -> str:
         """What to do, if the server speaks TLS and the URL does not say so, or the reverse; else empty."""
@@ -397,7 +403,7 @@ class RedisConnection:
     async def run_script(self, script: Script, keys: Sequence[str], *args: Value) -> Answer:
         """Run a script by its hash, or by its text where the server does not know it yet."""
 
-        async def call(client: Redis | RedisCluster) -> Answer:
+        async def call(client: Redis | Cluster) -> Answer:
             try:
                 return await _evaluate_script(client, script, keys, args)
             except driver.ResponseError as error:
@@ -407,12 +413,12 @@ class RedisConnection:
 
         return await self.within_deadline(call)
 
-    async def send_blocking(self, key: str, *args: Value) -> Any:
-        """Send one command on a key that waits on the server, for less than the deadline."""
+    async def send_to_owner(self, key: str, *args: Value) -> Any:
+        """Send one command to the server that has a key; it may wait there, for less than the deadline."""
 
-        async def call(client: Redis | RedisCluster) -> Any:
+        async def call(client: Redis | Cluster) -> Any:
             sender: Any = client
-            # Named, since the driver would ask the server each time where the key is in the command.
+            # Named, since the driver would ask the server each time where the key is in the command, if any.
             node = {"target_nodes": [sender.get_node_from_key(key)]} if self.cluster else {}
             return await sender.execute_command(*args, **node)
 
@@ -421,7 +427,7 @@ class RedisConnection:
     async def send_command(self, *args: Value, at: Server | None = None) -> Any:
         """Send one command, to the server of its key or to a given one."""
 
-        async def call(client: Redis | RedisCluster) -> Any:
+        async def call(client: Redis | Cluster) -> Any:
             return await (at or client).execute_command(*args)
 
         return await self.within_deadline(call)
@@ -429,7 +435,7 @@ class RedisConnection:
     async def send_pipeline(self, commands: Sequence[Sequence[Value]]) -> list[Any]:
         """Send many commands on keys of one slot (any keys, standalone) and read all their answers."""
 
-        async def call(client: Redis | RedisCluster) -> list[Any]:
+        async def call(client: Redis | Cluster) -> list[Any]:
             async with client.pipeline(transaction=False) as pipe:
                 for args in commands:
                     pipe.execute_command(*args)
@@ -437,7 +443,7 @@ class RedisConnection:
 
         return await self.within_deadline(call)
 
-    async def within_deadline(self, call: Callable[[Redis | RedisCluster], Coroutine[Any, Any, T]]) -> T:
+    async def within_deadline(self, call: Callable[[Redis | Cluster], Coroutine[Any, Any, T]]) -> T:
         """Run ``call`` with the client, bounded in time and number.
 
         Raises:
@@ -451,17 +457,18 @@ class RedisConnection:
         try:
             async with asyncio.timeout(self._timeout), self._slots:
                 client = self._client = self._client or self._make_client()
-                if isinstance(client, RedisCluster):
-                    # Before it knows the slots the driver sends commands to any node, and closes all
-                    # connections, also those in use, after five that were moved.
-                    await client.initialize()
+                if isinstance(client, Cluster):
+                    await client.follow_layout()
                 elif self._sentinel:
                     await self._follow_primary(client.connection_pool)
                 return await call(client)
         except (driver.RedisError, driver.RedisClusterException, OSError) as error:
             if has_moved(error) or (self._sentinel and not isinstance(error, driver.ResponseError)):
                 await self._close_idle()
-            raise translate_error(error, self.where) from error
+            ours = translate_error(error, self.where)
+            if isinstance(self._client, Cluster) and isinstance(ours, StoreUnavailableError):
+                self._client.doubt_layout()
+            raise ours from error
 
     async def scan(self, pattern: str) -> AsyncIterator[list[bytes]]:
         """Batches of the keys of hashes that match, from every primary; a key may come twice."""
@@ -498,11 +505,13 @@ class RedisConnection:
         return told
 
     async def list_primaries(self) -> list[Server]:
-        """Every server that holds keys, for `send_command`."""
+        """Every server that holds keys at this moment, for `send_command`."""
 
-        async def call(client: Redis | RedisCluster) -> list[Server]:
+        async def call(client: Redis | Cluster) -> list[Server]:
             if isinstance(client, Redis):
                 return [client]
+            client.doubt_layout(at_once=True)
+            await client.follow_layout()
             nodes = {node.name: node for node in client.get_primaries()}
             return [nodes[name] for name in sorted(nodes)]
 
@@ -545,7 +554,7 @@ class RedisConnection:
         if isinstance(self._client, Redis) and isinstance(self._client.connection_pool, _Pool):
             await self._client.connection_pool.close_idle()
 
-    def _make_client(self) -> Redis | RedisCluster:
+    def _make_client(self) -> Redis | Cluster:
         options: dict[str, Any] = {
             "max_connections": self._max_connections,
             "protocol": 2,
@@ -555,7 +564,9 @@ class RedisConnection:
             "socket_timeout": None,
         }
         if self.cluster:
-            return RedisCluster.from_url(self._url, reinitialize_steps=0, **options)
+            made: Any = Cluster.from_url(self._url, reinitialize_steps=0, **options)
+            assert isinstance(made, Cluster)
+            return made
         if self._sentinel:
             return Redis.from_pool(sentinel_pool(self._sentinel, **options))
         return Redis.from_pool(_Pool.from_url(self._url, **options))
@@ -572,11 +583,13 @@ def _parse_sentinel_url(url: str, *, cluster: bool) -> SentinelAddress | None:
         raise InvalidConfigError(f"redis_url: {error}") from None
 
 
-def _server_address(url: str) -> str:
+def _server_address(url: str, *, cluster: bool) -> str:
     parts = urlsplit(url)
     if parts.scheme not in {"redis", "rediss", "unix"}:
         raise InvalidConfigError("redis_url: redis://, rediss://, unix:// or redis+sentinel:// expected")
-    return parts.path if parts.scheme == "unix" else f"{parts.hostname}:{parts.port or 6379}"
+    address = parts.path if parts.scheme == "unix" else f"{parts.hostname}:{parts.port or 6379}"
+    # The node that does not answer may be another one.
+    return f"{address} (cluster)" if cluster else address
 
 
 def _without_ours(url: str) -> str:
@@ -588,7 +601,7 @@ _encoded = lru_cache(4096)(encode_id)
 
 
 async def _evaluate_script(
-    client: Redis | RedisCluster, script: Script, keys: Sequence[str], args: Sequence[Value]
+    client: Redis | Cluster, script: Script, keys: Sequence[str], args: Sequence[Value]
 ) -> Answer:
     answer: Answer
     try:

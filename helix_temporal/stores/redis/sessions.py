@@ -212,8 +212,7 @@ class RedisSessions:
 
     async def now(self) -> int:
         """See `SessionRows.now`."""
-        *_, server = await self._connection.list_primaries()
-        seconds, micros = await self._connection.send_command("TIME", at=server)
+        seconds, micros = await self._connection.send_to_owner(self._index.marks, "TIME")
         return int(seconds) * 1000 + int(micros) // 1000
 
     async def check(self) -> None:

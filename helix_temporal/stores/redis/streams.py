@@ -113,7 +113,7 @@ class RedisStreams(Streams):
         key = self._stream_keys(view.head.stream_id)[1]
         place = f"{after}-{view.head.revision}"
         wait = max(1, int(seconds * 1000))
-        answer = await self._blocking.send_blocking(
+        answer = await self._blocking.send_to_owner(
             key, "XREAD", "COUNT", PAGE, "BLOCK", wait, "STREAMS", key, place
         )
         if not answer:
