@@ -178,7 +178,7 @@ class HelixPlugin(SimplePlugin):
             default = inspect.signature(Worker).parameters[name].default
             if config.get(name, default) == default:
                 config[name] = getattr(self.settings.timeouts, name)
-        config["interceptors"] = [*(config.get("interceptors") or []), RollOutInterceptor()]
+        config["interceptors"] = [*(config.get("interceptors") or []), RollOutInterceptor(_is_dynamic)]
         deployment = config.get("deployment_config")
         if deployment is not None and deployment.use_worker_versioning:
             workflows = config.get("workflows") or ()
@@ -239,6 +239,12 @@ def _activity_names(activities: Sequence[Callable[..., Any]]) -> set[str]:
     """Under which the activities are called; a dynamic one has none."""
     found = (_Definition.from_callable(each) for each in activities)
     return {each.name for each in found if each is not None and each.name is not None}
+
+
+def _is_dynamic(function: Callable[..., Any]) -> bool:
+    """Whether it is an activity that takes calls of any name."""
+    definition = _Definition.from_callable(function)
+    return definition is not None and definition.name is None
 
 
 async def _ask_tells_target(service: ServiceClient) -> tuple[bool, str]:

@@ -185,12 +185,13 @@ class HelixWorker:
             StoreUnavailableError: A server does not answer, and ``wait`` is false.
             InvalidConfigError: The port of probes cannot be had, or the server does not have the namespace.
         """
-        if self._answers_probes:
-            settings = self._plugin.settings
-            await self._probes.enter_async_context(answer_probes(settings, self._health))
-        await self.wait_for_servers()
-        self._health.start(self._serving)
-        worker = await self._worker.__aenter__()
+        async with self._closing_on_error():
+            if self._answers_probes:
+                settings = self._plugin.settings
+                await self._probes.enter_async_context(answer_probes(settings, self._health))
+            await self._find_servers()
+            self._health.start(self._serving)
+            worker = await self._worker.__aenter__()
         temporal = TemporalOutage(partial(find_silence, self._client))
         self._watches = [
             asyncio.create_task(self._serving.warn_if_idle()),
@@ -204,6 +205,10 @@ class HelixWorker:
         Raises:
             HelixError: As ``async with``; the stores are closed then.
         """
+        async with self._closing_on_error():
+            await self._find_servers()
+
+    async def _find_servers(self) -> None:
         if self._are_servers_there:
             return
         stores = self._plugin.backends
@@ -211,17 +216,22 @@ class HelixWorker:
         checks = {"temporal": partial(check_temporal, self._client), **stores.list_checks()}
         if not stores.needs_archive:
             checks["archive"] = self._check_archive
+        if self._wait:
+            await wait_for_servers(checks, self._health.away)
+        else:
+            for check in checks.values():
+                await check()
+        await stores.warn_of_threads_elsewhere()
+        self._are_servers_there = True
+
+    @asynccontextmanager
+    async def _closing_on_error(self) -> AsyncIterator[None]:
+        """Whoever cannot begin to serve leaves no store, and no port of probes, open."""
         try:
-            if self._wait:
-                await wait_for_servers(checks, self._health.away)
-            else:
-                for check in checks.values():
-                    await check()
-            await stores.warn_of_threads_elsewhere()
+            yield
         except BaseException:
             await self._close()
             raise
-        self._are_servers_there = True
 
     async def _check_archive(self) -> None:
         """Check the archive now, or, if it is away, as soon as it is there."""

@@ -46,7 +46,7 @@ from helix_temporal.models.agents import (
 from helix_temporal.models.base import JsonObject, canonical_json, dump_json
 from helix_temporal.models.ids import CallKey
 from helix_temporal.models.limits import INLINE_RESULT, INLINE_TEXT, MAX_TEXT, largest_result
-from helix_temporal.models.messages import are_left_out, check_size, decode_message
+from helix_temporal.models.messages import Message, are_left_out, check_size, decode_message
 from helix_temporal.models.steps import ToolInput, ToolResult
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadStore
 
@@ -282,11 +282,15 @@ class ToolRunner:
         """Show the hook the whole text, and put aside a long one that it makes of it."""
         if event.ref is not None:
             try:
-                text = await References(self._payloads, self._threads).get(event.thread_id, event.ref)
+                # As the step finds it: whoever sent it may not have known its session's thread.
+                content = await References(self._payloads, self._threads).get(
+                    event.thread_id, event.ref, event.session_id
+                )
             except PayloadNotFoundError:
                 # The step knows whether the message is in the thread already; where it is not, a text that
                 # comes back is none that the hook has seen.
                 return UserMessageDecision(ref=payload_key(FAR, f"unseen/{event.message_id}", b""))
+            text = Message(id=event.message_id, role="user", content=content).text
             event = event.model_copy(update={"text": text, "ref": None})
         with application_code(f"hook before_user_message of agent {agent.name!r}"):
             decision = await agent.hooks.run_hook("before_user_message", event)

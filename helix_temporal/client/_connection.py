@@ -47,6 +47,7 @@ class SessionConnection:
         self.task_queue: Final = task_queue or settings.task_queue
         self.also_known_as: Final = settings.also_known_as
         self.options: Final = options or SessionOptions()
+        self._plugins = client.config(active_config=True)["plugins"]
         self._streams = streams
         place = (self.client, self.task_queue)
         # Workers without a queue of their own settings poll the default one.
@@ -67,7 +68,7 @@ class SessionConnection:
             InvalidConfigError: No stream store is known.
         """
         if self._streams is None:
-            self._streams = stream_store_of(self.client.config(active_config=True)["plugins"])
+            self._streams = stream_store_of(self._plugins)
         return self._streams
 
 

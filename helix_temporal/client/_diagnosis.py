@@ -237,9 +237,18 @@ class Diagnosis:
         if stuck:
             found.append(await self._failing_task(described, workflow_id, events))
         for child in raw.pending_children if depth else ():
-            below = await self._describe_execution(child.workflow_id)
-            found += await self._list_failing_calls(below, child.workflow_id, depth - 1)
+            found += await self._list_failing_calls_below(child.workflow_id, depth - 1)
         return found
+
+    async def _list_failing_calls_below(self, child_id: str, depth: int) -> list[FailingCall]:
+        """Those of a sub-agent's session; none of one that has ended meanwhile."""
+        try:
+            below = await self._describe_execution(child_id)
+        except RPCError as error:
+            if error.status is not RPCStatusCode.NOT_FOUND:
+                raise
+            return []
+        return await self._list_failing_calls(below, child_id, depth)
 
     async def _newest_events(self, described: WorkflowExecutionDescription) -> list[HistoryEvent]:
         request = GetWorkflowExecutionHistoryReverseRequest(

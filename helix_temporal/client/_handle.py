@@ -269,17 +269,24 @@ class SessionHandle:
             run_id=run_id,
             message_id=message_id,
             until=until,
-            begun=None if run_id is None else lambda: self._find_start(run_id),
+            begun=lambda: self._find_start(run_id, message_id),
             missing=lambda: self._connection.diagnosis.warn_of_wait(workflow_id, "stream"),
         )
         return follow.follow_chunks()
 
-    async def _find_start(self, run_id: str) -> int:
+    async def _find_start(self, run_id: str | None, message_id: str | None) -> int | None:
+        """Where a turn begins, 0 where that is not known; None where it may be still to come."""
         try:
-            run = await self.get_run(run_id)
+            if run_id is not None:
+                run = await self.get_run(run_id)
+                return 0 if run is None else run.start_sequence
+            if message_id is not None:
+                await self.find_turn(message_id)
         except SessionNotFoundError:
-            return 0
-        return 0 if run is None else run.start_sequence
+            return 0 if run_id is not None else None
+        except InvalidRequestError:
+            return None  # no turn that has ended has the message
+        return 0
 
     @typed_call
     def stream_ask(self, text: str, *, after: int | None = None, **options: Unpack[AskOptions]) -> LiveAsk:
@@ -657,11 +664,14 @@ class SessionHandle:
 
         Raises:
             SessionNotFoundError: The session is not there.
-            InvalidRequestError: No turn begins at ``start``, or ``newest`` is not 1 to 500.
+            InvalidRequestError: No turn begins at ``start``, ``newest`` is not 1 to 500, or ``limit``
+                is below 1.
             InvalidCursorError: The cursor is none that `list_turns` gave.
         """
         if newest is not None and not 1 <= newest <= MAX_NEWEST:
             raise InvalidRequestError(f"newest {newest}: 1 to {MAX_NEWEST} expected")
+        if limit is not None and limit < 1:
+            raise InvalidRequestError(f"limit {limit}: 1 or more expected")
         number = 1
         if cursor is not None:
             place, _, begins = cursor.partition("/")

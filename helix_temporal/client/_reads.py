@@ -265,7 +265,12 @@ class SessionReader:
                 return await self._read_range(thread_id, start, min(start + step, page.committed))
 
         starts = range(page.after, page.committed, step)
-        parts = await asyncio.gather(*(read_part(start) for start in starts))
+        reads = [asyncio.create_task(read_part(start)) for start in starts]
+        try:
+            parts = await asyncio.gather(*reads)
+        finally:
+            for each in reads:
+                each.cancel()  # the others, where one has failed
         return [*first, *(message for each in parts for message in each)]
 
     async def _read_range(self, thread_id: str, start: int, stop: int) -> list[Message]:

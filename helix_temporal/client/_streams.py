@@ -54,8 +54,8 @@ class StreamFollower:
         message_id: Only the turn that answers this message of the user's.
         until: Where to end.
         expected: Whether somebody still works on what is waited for, although the stream is silent.
-        begun: After which sequence the turn's chunks come, 0 where that is not known; asked where what came
-            first is not kept any more.
+        begun: After which sequence the turn's chunks come, 0 where that is not known, None where the turn may
+            be still to come; asked where what came first is not kept any more.
         missing: Called once, of a stream that has not begun after ten seconds.
     """
 
@@ -69,7 +69,7 @@ class StreamFollower:
         message_id: str | None = None,
         until: StreamUntil = "turn",
         expected: Callable[[], bool] = lambda: False,
-        begun: Callable[[], Awaitable[int]] | None = None,
+        begun: Callable[[], Awaitable[int | None]] | None = None,
         missing: Callable[[], Coroutine[Any, Any, None]] | None = None,
     ) -> None:
         self._store, self._session_id = store, session_id
@@ -91,8 +91,8 @@ class StreamFollower:
             StreamNotFoundError: The stream was deleted while a turn was under way.
             StoreUnavailableError: The store does not answer.
         """
-        self._place = await self._find_start()
         pauses, began = _Pauses(), time.monotonic()
+        self._place = await self._find_start_in_time(pauses)
         try:
             while not self._over:
                 reader = await self._open_reader(pauses)
@@ -142,13 +142,22 @@ class StreamFollower:
         if not waits:
             raise error
 
+    async def _find_start_in_time(self, pauses: "_Pauses") -> int | None:
+        while True:
+            try:
+                return await self._find_start()
+            except StoreUnavailableError:
+                if pauses.count_failure():
+                    raise
+            await pauses.wait_longer()
+
     async def _find_start(self) -> int | None:
         place = self._place
         if isinstance(place, str):
             return await find_newest_turn(self._store, self._session_id)
         if place is None:
             return await self._find_first_sequence()
-        if place and self._turn.unknown:
+        if place and self._turn.unknown_message is not None:
             # A place within the turn: the chunk that says which run answers the message stands before it.
             async with contextlib.aclosing(read_kept_chunks(self._store, self._session_id, place)) as earlier:
                 async for stored in earlier:
@@ -161,9 +170,17 @@ class StreamFollower:
         info = await self._store.get_info(self._session_id)
         if info is None or info.first_sequence == 1:
             return None
+        kept = info.first_sequence - 1
         if not self._turn.chosen:
-            return info.first_sequence - 1
-        return None if self._begun is None else await self._begun()
+            return kept
+        if (message_id := self._turn.unknown_message) is not None:
+            place = await find_turn_of_message(self._store, self._session_id, message_id)
+            if place is not None:
+                return place
+        if self._begun is None:
+            return None
+        begun = await self._begun()
+        return kept if begun is None else begun
 
     async def _open_reader(self, pauses: "_Pauses") -> ResumableReader | None:
         assert not isinstance(self._place, str)
@@ -214,9 +231,9 @@ class _FollowedTurn:
         self.open = self.over = False
 
     @property
-    def unknown(self) -> bool:
-        """It is chosen by its message, and its run has not been told of yet."""
-        return self._message_id is not None and self._run_id is None
+    def unknown_message(self) -> str | None:
+        """By which it is chosen, while its run has not been told of yet."""
+        return None if self._run_id is not None else self._message_id
 
     def take_chunk(self, stored: StoredChunk) -> bool:
         """Whether the chunk is to be shown."""
@@ -265,6 +282,19 @@ async def find_newest_turn(store: StreamStore, session_id: str) -> int | None:
             if b'"run_started"' in stored.body and isinstance(stored.chunk, RunStarted):
                 found = stored.sequence - 1
     return found
+
+
+async def find_turn_of_message(store: StreamStore, session_id: str, message_id: str) -> int | None:
+    """After which sequence the turn that answers a message comes; None where its beginning is not kept."""
+    info = await store.get_info(session_id)
+    if info is None:
+        return None
+    async with contextlib.aclosing(read_kept_chunks(store, session_id, info.last_sequence)) as chunks:
+        async for stored in chunks:
+            chunk = stored.chunk if b'"run_started"' in stored.body else None
+            if isinstance(chunk, RunStarted) and message_id in chunk.message_ids:
+                return stored.sequence - 1
+    return None
 
 
 async def read_kept_chunks(store: StreamStore, session_id: str, last: int) -> AsyncGenerator[StoredChunk]:
@@ -365,6 +395,7 @@ class LiveAsk:
             after=after,
             message_id=self.message_id,
             expected=lambda: not asked.done(),
+            begun=self._may_be_to_come,
         )
         self._pump = pump = asyncio.create_task(_pass_chunks_on(follow.follow_chunks(), asked, queue))
         try:
@@ -381,8 +412,14 @@ class LiveAsk:
             pump.cancel()
 
     async def _find_end(self) -> int | None:
-        info = await self._store.get_info(self._session_id)
+        try:
+            info = await self._store.get_info(self._session_id)
+        except StoreUnavailableError:
+            return None  # it is asked all the same: a stream only shows, and its turn is found by the message
         return None if info is None else info.last_sequence
+
+    async def _may_be_to_come(self) -> None:
+        """No place: what is kept, and what comes, is looked through for the turn."""
 
     def _start_ask(self) -> "asyncio.Task[AskResult]":
         if self._task is None:

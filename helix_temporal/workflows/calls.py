@@ -9,7 +9,6 @@ from datetime import timedelta
 from typing import Any, Final, Protocol, TypeVar, Unpack
 
 from temporalio import activity, exceptions, workflow
-from temporalio.activity import _Definition
 from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError, CancelledError, TimeoutType
 from temporalio.exceptions import TimeoutError as TemporalTimeoutError
@@ -653,11 +652,17 @@ class RollOutInterceptor(Interceptor):
     The SDK hands an activity at once to the worker that runs the workflow ("eagerly").  That would be
     the same worker again, as long as it keeps the workflow in its cache.  And it gives what a worker lacks to
     the application's dynamic activity, where there is one, whose result would be taken for ours.
+
+    Args:
+        is_dynamic: Whether a function is such an activity.
     """
+
+    def __init__(self, is_dynamic: Callable[[Callable[..., Any]], bool]) -> None:
+        self._is_dynamic = is_dynamic
 
     def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:
         """As in `Interceptor`."""
-        return _Activities(next)
+        return _Activities(next, self._is_dynamic)
 
     def workflow_interceptor_class(
         self,
@@ -668,14 +673,17 @@ class RollOutInterceptor(Interceptor):
 
 
 class _Activities(ActivityInboundInterceptor):
+    def __init__(
+        self, following: ActivityInboundInterceptor, is_dynamic: Callable[[Callable[..., Any]], bool]
+    ) -> None:
+        super().__init__(following)
+        self._is_dynamic = is_dynamic
+
     async def execute_activity(self, input: ExecuteActivityInput) -> Any:
         name = activity.info().activity_type
-        definition = _Definition.from_callable(input.fn)
-        if name.startswith(_OURS) and definition is not None and definition.name is None:
+        if name.startswith(_OURS) and self._is_dynamic(input.fn):
             # As the SDK fails it on a worker without a dynamic activity.
-            text = (
-                f"Activity function {name} {_NOT_REGISTERED}, whose dynamic activity does not stand in for it"
-            )
+            text = f"Activity function {name} {_NOT_REGISTERED}; a dynamic activity does not stand in for it"
             raise ApplicationError(text, type=_NOT_FOUND)
         return await super().execute_activity(input)
 

@@ -20,6 +20,7 @@ from helix_temporal.models.streams import (
     RunEnded,
     RunStarted,
     StoredChunk,
+    StreamInfo,
     StreamLimits,
     Suspended,
     TextChunk,
@@ -169,6 +170,24 @@ async def test_a_run_whose_beginning_is_gone_is_told_so() -> None:
         await sequences(StreamFollower(await trimmed(), "s1", message_id="m1"))
 
 
+async def test_a_message_is_read_from_where_its_turn_began() -> None:
+    """In a long session it was an error each time, though nothing of that turn was missing."""
+    assert await sequences(StreamFollower(await trimmed(), "s1", message_id="m2")) == [4, 5, 6]
+
+
+async def test_a_message_that_has_no_turn_yet_is_waited_for() -> None:
+    """Sent a moment ago: what was trimmed before is not missed."""
+
+    async def begun() -> None:
+        return None
+
+    store = await trimmed()
+    following = asyncio.create_task(sequences(StreamFollower(store, "s1", message_id="m3", begun=begun)))
+    await asyncio.sleep(0.1)
+    await write(store, *turn("c", message="m3"), run_id="r3")
+    assert await following == [7, 8, 9]
+
+
 async def test_the_newest_turn_is_found_where_it_begins() -> None:
     """A page that has loaded the history wants what is not in it yet."""
     store = MemoryStreams()
@@ -216,6 +235,37 @@ async def test_a_stream_that_fails_is_told_before_the_answer_comes() -> None:
             async with asyncio.timeout(20):
                 [stored async for stored in live]
         answers.set()
+        assert await live.result() == ANSWERED
+
+
+class Away(MemoryStreams):
+    """Does not answer the first look."""
+
+    looks = 0
+
+    async def get_info(self, stream_id: str) -> StreamInfo | None:
+        """From the second look on."""
+        self.looks += 1
+        if self.looks == 1:
+            raise StoreUnavailableError("lost")
+        return await super().get_info(stream_id)
+
+
+async def test_a_store_that_misses_the_first_look_ends_no_watch() -> None:
+    """One hiccup was an error at once, and the message that was to be watched was not sent."""
+    store = Away()
+    await write(store, *turn("a"))
+    assert await sequences(StreamFollower(store, "s1", message_id="m1")) == [1, 2, 3]
+    store = Away(StreamLimits(max_chunks=4))
+    await write(store, *turn("a"))
+    await write(store, *turn("b", message="m2"), run_id="r2")
+
+    async def ask() -> AskResult:
+        await write(store, *turn("c", message="m3"), run_id="r3")
+        return ANSWERED
+
+    async with LiveAsk(store, "s1", "m3", ask) as live:
+        assert [stored.sequence async for stored in live] == [7, 8, 9]
         assert await live.result() == ANSWERED
 
 

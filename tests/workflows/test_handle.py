@@ -162,6 +162,8 @@ async def test_turns_are_listed_with_the_heads_between_which_they_stand(stand: S
         (number, each.start, each.end) for number, each in zip((-2, -1), turns[1:], strict=True)
     ]
     later = (await handle.list_turns(start=turns[1].start.position, limit=1)).items
+    with pytest.raises(InvalidRequestError, match="limit 0: 1 or more expected"):
+        await handle.list_turns(limit=0)
     assert [each.message_ids for each in later] == [("m-two",)]
     with pytest.raises(InvalidRequestError, match="no turn begins at 2"):
         await handle.list_turns(start=2)

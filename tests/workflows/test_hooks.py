@@ -111,6 +111,16 @@ async def test_before_user_message_sees_long_texts_too(stand: Stand, desk: Desk,
     assert result.status is AskStatus.REFUSED
 
 
+async def test_a_long_text_of_a_sender_that_does_not_name_the_thread_is_seen(
+    stand: Stand, desk: Desk, sid: str
+) -> None:
+    """It lies with the session then, where the hook did not look: the message was refused each time."""
+    desk.hooks[sid, "before_user_message"] = lambda event: str(len(event.text))
+    await stand.sessions.ask(sid, "one", agent="hooked", thread_id=f"{sid}-thread")
+    answer = await stand.sessions.ask(sid, "x" * 20_000, timeout=30)
+    assert (answer.status, answer.text) == (AskStatus.ANSWERED, "3: 20000")
+
+
 async def test_a_long_text_may_be_changed_into_another_long_one(stand: Stand, desk: Desk, sid: str) -> None:
     """What a hook makes of a message travels by reference too: histories stay small."""
     desk.hooks[sid, "before_user_message"] = lambda event: event.text.replace("x", "y")
