@@ -28,11 +28,13 @@ from botocore.exceptions import (
     NoCredentialsError,
     PartialCredentialsError,
     ProfileNotFound,
+    SSLError,
 )
 from botocore.loaders import create_loader
 
 from helix_temporal._retries import retry_pause
 from helix_temporal._setting_rules import check_bucket_name, check_s3_endpoint
+from helix_temporal._tls_failures import TlsSettings, find_tls_failure
 from helix_temporal.blobs.probe import prove_conditional_writes
 from helix_temporal.blobs.protocol import (
     Blob,
@@ -263,8 +265,22 @@ _PASSING = frozenset(
         "XAmzContentSHA256Mismatch",
         "XAmzContentChecksumMismatch",
         "IncompleteBody",
+        # Somebody else changes the same object or bucket.
+        "OperationAborted",
+        "ConditionalRequestConflict",
+        "ConcurrentModification",
     }
 )
+_NO_PLACE = frozenset(
+    {
+        "ExistingObjectIsDirectory",
+        "ExistingObjectIsFile",
+        "ObjectParentIsFile",
+        "XMinioObjectExistsAsDirectory",
+        "XMinioParentIsObject",
+    }
+)
+"""Codes of servers that keep objects as files: a key cannot be what another key has before a slash."""
 
 
 _WRITES = frozenset({"put", "copy", "delete"})
@@ -306,7 +322,8 @@ def response_error(
     """The error for an answer that is not a success."""
     found = f"{status} {code}".strip()
     conditional = create or if_match
-    if conditional and (status in (409, 412) or (if_match and is_absent(status, code))):
+    refused = status == 412 or (status == 409 and code not in _NO_PLACE)
+    if conditional and (refused or (if_match and is_absent(status, code))):
         return ConditionFailedError(f"S3 refused the condition of {place}: {found}")
     if conditional and status == 501:
         return ConditionalWritesUnsupportedError(
@@ -333,7 +350,12 @@ def no_access(place: BucketPlace, reason: str) -> ArchiveAccessError:
 
 
 def _classify_error(status: int, code: str) -> tuple[type[HelixError], str]:
-    if code in _PASSING or status in (409, 429) or (status >= 500 and status != 501):
+    if code in _NO_PLACE:
+        return InvalidRequestError, (
+            "another object's key is a part of this one up to a slash, or the reverse, and this server keeps"
+            " objects as files; remove that object, or use a prefix or a bucket that nobody else uses"
+        )
+    if code in _PASSING or status == 429 or (status >= 500 and status != 501):
         return StoreUnavailableError, "repeat it later"
     if code == "KeyTooLongError":
         return InvalidRequestError, "this server takes only shorter keys, or shorter parts between slashes"
@@ -549,8 +571,8 @@ def _translate_errors(place: BucketPlace) -> Iterator[None]:
         yield
     except TimeoutError as error:
         raise no_answer(place, "total_timeout passed") from error
-    except HTTPClientError as error:
-        raise no_answer(place, type(error).__name__) from error
+    except (HTTPClientError, SSLError) as error:
+        raise _lost_answer(place, error) from error
     except ClientError as error:
         answer = cast("Mapping[str, Any]", error.response)
         status, code = answer["ResponseMetadata"]["HTTPStatusCode"], answer["Error"].get("Code", "")
@@ -565,6 +587,20 @@ def _translate_errors(place: BucketPlace) -> Iterator[None]:
         ) from error
     except BotoCoreError as error:
         raise no_answer(place, type(error).__name__) from error
+
+
+_TLS: Final = TlsSettings(
+    files="AWS_CA_BUNDLE, or ca_bundle in the configuration of AWS",
+    trust="set AWS_CA_BUNDLE=<file>",
+    identify="no certificate can be set for S3",
+)
+
+
+def _lost_answer(place: BucketPlace, error: Exception) -> HelixError:
+    failure = find_tls_failure(error, _TLS)
+    if failure is None:
+        return no_answer(place, type(error).__name__)
+    return (no_answer if failure.passes else no_access)(place, f"it {failure.told}")
 
 
 def _check_length(place: BucketPlace, response: Response) -> None:

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import asyncpg
 
 from helix_temporal._retries import retry_pause
+from helix_temporal._tls_failures import TlsSettings, find_tls_failure
 from helix_temporal.errors import (
     HelixError,
     InvalidConfigError,
@@ -140,6 +141,20 @@ _PASSING: Final = frozenset(
 )
 _LACKING: Final = "42501"
 _TABLE: Final = re.compile(r"permission denied for (?:table|relation) (\w+)")
+_IN_SCHEMA: Final = re.compile(r'permission denied for schema "?(\w+)')
+_OWNED: Final = re.compile(r'must be owner of (?:table|relation|index) "?(\w+)')
+_NO_SCHEMA: Final = "3F000"
+_PROTOCOL: Final = "08P01"
+_PARAMETER: Final = re.compile(r"unsupported startup parameter(?: in options)?: (\w+)")
+_NO_DATABASE: Final = re.compile("no such database|database .* does not exist")
+_NO_LOGIN: Final = re.compile("no such user|(?:password|SASL) authentication failed")
+_NO_TLS: Final = re.compile("(?:SSL|TLS)(?: connection)? required")
+_TLS: Final = TlsSettings(
+    files="sslrootcert, sslcert and sslkey in postgres_dsn",
+    trust="add sslrootcert=<file> to postgres_dsn",
+    identify="add sslcert=<file>&sslkey=<file> to postgres_dsn",
+)
+_SOCKET: Final = "a socket"
 _RIGHTS: Final = frozenset({"28", "3D", "3F", _LACKING})
 LOST_STATEMENT: Final = frozenset({"26000", "42P05"})
 """A prepared statement is not there, or is there already: it was another connection's."""
@@ -163,15 +178,11 @@ def translate_error(error: Exception, where: str) -> HelixError:
             " default_transaction_read_only is on; repeat the call later",
             sqlstate=state,
         )
+    if (wrong := _find_wrong_setting(state, str(error))) is not None:
+        return InvalidConfigError(f"PostgreSQL at {where} {wrong} ({found})", sqlstate=state)
     if state in REPEATED or state[:2] in _PASSING:
         return StoreUnavailableError(
             f"PostgreSQL at {where} cannot do it now ({found}); repeat the call later", sqlstate=state
-        )
-    if state == _LACKING and (table := _TABLE.search(str(error))):
-        return InvalidConfigError(
-            f"PostgreSQL at {where} refuses the user a right on {table[1]} ({found});"
-            " grant SELECT, INSERT, UPDATE, DELETE on all tables of the prefix",
-            sqlstate=state,
         )
     if state in _RIGHTS or state[:2] in _RIGHTS:
         return InvalidConfigError(
@@ -190,6 +201,51 @@ def translate_error(error: Exception, where: str) -> HelixError:
             sqlstate=state,
         )
     return _refusal_error(error, where, state, found)
+
+
+def _find_wrong_setting(state: str, text: str) -> str | None:
+    """What a setting or a right has wrong, by the server's words; names alone are taken of them."""
+    if state == _PROTOCOL:
+        return _find_pooler_refusal(text)
+    if state == _NO_SCHEMA:
+        return (
+            "finds none of the schemas that search_path names, or the user may not use them; create the"
+            " schema and grant USAGE on it, or correct search_path"
+        )
+    if state != _LACKING:
+        return None
+    if table := _TABLE.search(text):
+        return (
+            f"refuses the user a right on {table[1]}; grant SELECT, INSERT, UPDATE, DELETE on all tables of"
+            " the prefix"
+        )
+    if schema := _IN_SCHEMA.search(text):
+        return (
+            f"refuses the user a right in schema {schema[1]}; helix-temporal migrate needs GRANT USAGE,"
+            f" CREATE ON SCHEMA {schema[1]} TO <user>, all others USAGE"
+        )
+    if owned := _OWNED.search(text):
+        return f"lets only the owner of {owned[1]} change it; run helix-temporal migrate as that user"
+    return None
+
+
+def _find_pooler_refusal(text: str) -> str | None:
+    """PgBouncer has one code for all that it says itself, passing or not."""
+    if parameter := _PARAMETER.search(text):
+        return (
+            f"is behind PgBouncer, which refuses the startup parameter {parameter[1]}; add it to"
+            " ignore_startup_parameters there, or take it out of postgres_dsn"
+        )
+    if _NO_DATABASE.search(text):
+        return (
+            "is behind PgBouncer, which has no such database; correct its name in postgres_dsn, or add it to"
+            " [databases] there"
+        )
+    if _NO_LOGIN.search(text):
+        return "is behind PgBouncer, which refuses the user or the password; correct postgres_dsn"
+    if _NO_TLS.search(text):
+        return "is behind PgBouncer, which takes only TLS; write sslmode=require in postgres_dsn"
+    return None
 
 
 def statement_lost(where: str, what: str, **facts: str) -> InvalidConfigError:
@@ -231,6 +287,11 @@ def _refusal_error(error: Exception, where: str, state: str, found: str) -> Heli
             f"PostgreSQL at {where} speaks without TLS, which sslmode in postgres_dsn asks for; switch it"
             " on in the server, or write sslmode=disable if the network between is yours alone"
         )
+    # A socket of Unix that is not there may come later.
+    failure = None if state or where.startswith(_SOCKET) else find_tls_failure(error, _TLS)
+    if failure is not None:
+        kind = StoreUnavailableError if failure.passes else InvalidConfigError
+        return kind(f"PostgreSQL at {where} {failure.told}")
     if not state:
         return StoreUnavailableError(f"PostgreSQL at {where} did not answer ({found}); repeat the call later")
     return UnsupportedServerError(f"PostgreSQL at {where} refused a statement ({found})", sqlstate=state)
@@ -608,7 +669,7 @@ def _check_text(value: str, number: int) -> None:
 def _address_of(dsn: str) -> str:
     try:
         parts = urlsplit(dsn)
-        host = parts.hostname or "a socket"
+        host = parts.hostname or _SOCKET
         place = f"{host}:{parts.port or 5432}{parts.path}"
     except ValueError:
         raise InvalidConfigError(

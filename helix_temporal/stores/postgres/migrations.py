@@ -43,6 +43,8 @@ TABLE: Final = """CREATE TABLE IF NOT EXISTS "{prefix}migrations" (
 );
 """
 
+_TAKEN: Final = re.compile(r'relation "(\w+)" already exists')
+_NO_COLUMN: Final = "42703"
 _LOCK: Final = "SELECT pg_advisory_xact_lock(hashtextextended($1 || ':' || current_schema(), 0))"
 _EXISTS: Final = "SELECT to_regclass(quote_ident(current_schema()) || '.' || quote_ident($1)) IS NOT NULL"
 
@@ -122,9 +124,12 @@ class PostgresMigrations:
 
         Raises:
             MigrationError: A migration failed (then none of this run took effect), one that was applied
-                has another text here, or there is no such target.
+                has another text here, there is no such target, or a table of that name is somebody else's.
+            UnsupportedServerError: See `check_server`.
+            InvalidConfigError: There is no schema, or the user may make no tables in it.
         """
         self._check_target(target)
+        await check_server(self._database)
 
         async def work(transaction: PostgresExecutor) -> MigrationResult:
             await transaction.execute(_LOCK, self._lock_name, timeout=_SECONDS)
@@ -211,9 +216,14 @@ class PostgresMigrations:
         return await self._read_applied(self._database)
 
     async def _read_applied(self, on: PostgresExecutor) -> Mapping[int, str]:
-        rows: list[Any] = await on.fetch(
-            self._fill_prefix('SELECT version, checksum FROM "{prefix}migrations"')
-        )
+        try:
+            rows: list[Any] = await on.fetch(
+                self._fill_prefix('SELECT version, checksum FROM "{prefix}migrations"')
+            )
+        except SchemaVersionError as error:
+            if error.facts.get("sqlstate") != _NO_COLUMN:
+                raise
+            raise _foreign_error(f"{self._prefix}migrations") from error
         return {row["version"]: row["checksum"] for row in rows}
 
     def _select_pending(self, applied: Mapping[int, str], target: int | None) -> tuple[Migration, ...]:
@@ -241,12 +251,23 @@ class PostgresMigrations:
         except StoreUnavailableError:
             raise
         except HelixError as error:
+            if taken := _TAKEN.search(str(error.__cause__)):
+                raise _foreign_error(taken[1], version=migration.version) from error
+            state = error.facts.get("sqlstate") or type(error).__name__
+            told = error if isinstance(error, InvalidConfigError) else state
             raise MigrationError(
-                f"migration V{migration.version} {migration.name} failed and nothing was changed "
-                f"({error.facts.get('sqlstate') or type(error).__name__})",
+                f"migration V{migration.version} {migration.name} failed and nothing was changed ({told})",
                 version=migration.version,
                 sqlstate=error.facts.get("sqlstate"),
             ) from error
+
+
+def _foreign_error(name: str, **facts: int) -> MigrationError:
+    return MigrationError(
+        f'there is already a table or index "{name}", and no migration of this package has made it; nothing'
+        " was changed; set HELIX_TABLE_PREFIX to a prefix that nobody else uses, or name another schema",
+        **facts,
+    )
 
 
 def _quote_text(text: str) -> str:

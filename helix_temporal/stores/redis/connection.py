@@ -18,6 +18,7 @@ from redis.asyncio.sentinel import MasterNotFoundError, Sentinel, SentinelConnec
 from redis.backoff import NoBackoff
 
 from helix_temporal._setting_rules import SentinelAddress, is_sentinel, sentinel_address
+from helix_temporal._tls_failures import TlsSettings, find_tls_failure, list_causes
 from helix_temporal.errors import (
     HelixError,
     InvalidConfigError,
@@ -81,6 +82,10 @@ _KNOWN: Final = _PASSING | _RIGHTS | _CLUSTER | {"WRONGTYPE"}
 _LACKS: Final = re.compile("ACL failure in script|The user executing the script can't")
 """What servers say of rights within a script, without a code of its own."""
 _COMMAND: Final = re.compile(r"the '([a-z0-9_|.-]+)' command")
+_UNKNOWN: Final = re.compile(
+    r"\bunknown (?:redis )?command(?: called from script| ['`]([A-Za-z0-9_.|-]{1,40})['`])", re.IGNORECASE
+)
+"""What servers say of a command that they lack, or that was taken away by ``rename-command``."""
 _KEY: Final = re.compile(r"\b(access|permissions?)\b.*\bkeys?\b")
 _IN_SCRIPT: Final = re.compile(r"user_script: ?\d+: -?([A-Z]+)?")
 
@@ -103,7 +108,15 @@ def translate_error(error: Exception, where: str) -> HelixError:
         return InvalidConfigError(f"Redis at {where} {amiss}")
     if not isinstance(error, driver.ResponseError | driver.DataError):
         return _no_answer_error(error, where)
+    if unknown := _UNKNOWN.search(str(error)):
+        return _unknown_command_error(where, unknown[1])
     return UnsupportedServerError(f"Redis at {where} refused a command ({code or name})")
+
+
+_PROTECTED: Final = (
+    "is in protected mode and takes only clients of its own machine; set a password in the server and in"
+    " redis_url, or switch protected-mode off"
+)
 
 
 def _find_wrong_setting(error: Exception, code: str) -> str | None:
@@ -114,17 +127,51 @@ def _find_wrong_setting(error: Exception, code: str) -> str | None:
         return "holds something else under a key of ours; give each application its own prefix"
     if isinstance(error, driver.RedisClusterException) and "not enabled" in str(error):
         return "is no cluster; unset redis_cluster"
+    if code == "DENIED":
+        return _PROTECTED
     if "DB index" in str(error):
         return "has no such database; correct the number in redis_url"
     return None
 
 
-def _no_answer_error(error: Exception, where: str) -> StoreUnavailableError:
-    if isinstance(error.__cause__ or error.__context__, ssl.SSLCertVerificationError):
-        return StoreUnavailableError(
-            f"Redis at {where} shows a certificate that is not trusted here; "
-            "add ssl_ca_certs=<file> to redis_url"
+def _unknown_command_error(where: str, command: str | None) -> HelixError:
+    if command is None:
+        return UnsupportedServerError(
+            f"Redis at {where} does not know a command of a script; the check at a worker's start names it"
         )
+    if command.upper() == "SENTINEL":
+        return InvalidConfigError(
+            f"Redis at {where}: what redis_url names is a server and no sentinel; name the sentinels,"
+            " or write redis://host:port"
+        )
+    return commands_disabled(where, [command.upper()])
+
+
+def commands_disabled(where: str, names: Sequence[str]) -> UnsupportedServerError:
+    """The server lacks commands that stores use."""
+    return UnsupportedServerError(
+        f"Redis at {where} does not know {', '.join(names)}; remove rename-command for it from the server's"
+        " configuration, or use a server that has it",
+        commands=" ".join(names),
+    )
+
+
+_TLS: Final = TlsSettings(
+    files="ssl_ca_certs, ssl_certfile and ssl_keyfile in redis_url",
+    trust="add ssl_ca_certs=<file> to redis_url",
+    identify="add ssl_certfile=<file>&ssl_keyfile=<file> to redis_url",
+)
+
+
+def _no_answer_error(error: Exception, where: str) -> HelixError:
+    for each in list_causes(error):
+        if isinstance(each, MasterNotFoundError):
+            return _no_primary_error(str(each), where)
+    # A socket of Unix that is not there may come later.
+    failure = None if where.startswith("/") else find_tls_failure(error, _TLS)
+    if failure is not None:
+        kind = StoreUnavailableError if failure.passes else InvalidConfigError
+        return kind(f"Redis at {where} {failure.told}")
     if "cannot be connected" in str(error):
         return StoreUnavailableError(
             f"Redis at {where} did not answer, nor did any other known node; repeat the call later, or name "
@@ -132,6 +179,23 @@ def _no_answer_error(error: Exception, where: str) -> StoreUnavailableError:
         )
     return StoreUnavailableError(
         f"Redis at {where} did not answer ({type(error).__name__}); repeat the call later"
+    )
+
+
+def _no_primary_error(text: str, where: str) -> StoreUnavailableError:
+    if "AuthenticationError" in text:
+        return StoreUnavailableError(
+            f"Redis at {where}: a sentinel asks for a password of its own, which is not supported; take"
+            " requirepass from the sentinels, or name the primary by redis://"
+        )
+    if "CERTIFICATE_VERIFY_FAILED" in text:
+        return StoreUnavailableError(
+            f"Redis at {where}: a sentinel shows a certificate that is not trusted here; add its CA to those"
+            " of this machine (SSL_CERT_FILE)"
+        )
+    return StoreUnavailableError(
+        f"Redis at {where}: no sentinel that answers knows a primary of this service; check the"
+        " service's name and the sentinels' addresses in redis_url, or repeat the call later"
     )
 
 
@@ -149,7 +213,7 @@ def is_damage(error: driver.ResponseError) -> str | None:
     A script that stumbles over a value that is no number, or shorter than it should be, found damage, too.
     """
     text = str(error)
-    if not _IN_SCRIPT.search(text) or _error_code(error) in _KNOWN:
+    if not _IN_SCRIPT.search(text) or _error_code(error) in _KNOWN or _UNKNOWN.search(text):
         return None
     if torn := re.search(r"TORN at position (\d+)", text):
         return f"it lacks the message at position {torn[1]}"
@@ -293,6 +357,8 @@ async def find_mismatch(host: str, port: int, *, tls: bool) -> str:
                 return (
                     "speaks without TLS, and redis_url says rediss://; name its TLS port, or write redis://"
                 )
+            if not tls and await _is_protected(host, port):
+                return _PROTECTED
             if not tls and await _speaks_tls(host, port):
                 return "speaks TLS, and redis_url says redis://; write rediss://, or name its plain port"
     except (OSError, TimeoutError):
@@ -305,6 +371,17 @@ async def _speaks_plainly(host: str, port: int) -> bool:
     async with _open_connection(host, port, None) as (reader, writer):
         writer.write(b"PING\r\n")
         return await reader.read(1) in _FIRST_BYTES
+
+
+async def _is_protected(host: str, port: int) -> bool:
+    """Whether it says so and closes, which the driver takes for a connection that was lost."""
+    async with _open_connection(host, port, None) as (reader, writer):
+        writer.write(b"PING\r\n")
+        try:
+            async with asyncio.timeout(_SECONDS / 4):
+                return (await reader.read(7)).startswith(b"-DENIED")
+        except (OSError, TimeoutError):
+            return False  # what speaks TLS waits, or closes
 
 
 async def _speaks_tls(host: str, port: int) -> bool:
@@ -389,8 +466,8 @@ class RedisConnection:
         """Sentinels, or the nodes of a cluster, say who the primary is."""
         return self.cluster or self._sentinel is not None
 
-    async def find_tls_mismatch(self) -> str:
-        """What to do, if the server speaks TLS and the URL does not say so, or the reverse; else empty."""
+    async def find_mismatch(self) -> str:
+        """What is wrong with the URL, or with the server's mode, and what to do; empty if that is not it."""
         parts = urlsplit(self._url)
         if self._sentinel or parts.hostname is None:
             return ""
@@ -654,20 +731,25 @@ the others write is gone at the end.
 
 _TRY: Final = Script(
     "rights",
-    """local refused = {}
+    """local refused, unknown = {}, {}
+local function says(told, signs)
+  for _, sign in ipairs(signs) do
+    if string.find(told, sign, 1, true) then return true end
+  end
+  return false
+end
 for _, call in ipairs(ARGV) do
   local words = {}
   for word in string.gmatch(call, '%S+') do words[#words + 1] = word == 'KEY' and KEYS[1] or word end
   local reply = redis.pcall(unpack(words))
   local told = type(reply) == 'table' and reply.err or ''
-  for _, sign in ipairs({'NOPERM', 'ACL failure', 'The user executing the script'}) do
-    if string.find(told, sign, 1, true) then
-      refused[#refused + 1] = words[1]
-      break
-    end
+  if says(told, {'NOPERM', 'ACL failure', 'The user executing the script'}) then
+    refused[#refused + 1] = words[1]
+  elseif says(string.lower(told), {'unknown redis command', 'unknown command'}) then
+    unknown[#unknown + 1] = words[1]
   end
 end
-return refused
+return {refused, unknown}
 """,
 )
 
@@ -679,12 +761,15 @@ async def check_rights(connection: RedisConnection) -> None:
 
     Raises:
         InvalidConfigError: The user lacks some; it names them, and what to grant.
+        UnsupportedServerError: The server lacks some, perhaps by ``rename-command``; it names them.
     """
     # No id's form has a colon.
     key = f"{connection.prefix}{{:check}}:rights"
     # By its text first, so that the server then knows its hash.
-    refused = await connection.send_command("EVAL", _TRY.text, 1, key, *NEEDED)
+    refused, unknown = await connection.send_command("EVAL", _TRY.text, 1, key, *NEEDED)
     await connection.run_script(_TRY, [key], "TIME")
+    if unknown:
+        raise commands_disabled(connection.where, [each.decode() for each in unknown])
     if refused:
         names = [each.decode() for each in refused]
         raise InvalidConfigError(
@@ -708,15 +793,16 @@ async def check_server(connection: RedisConnection, *, expiring: bool = False) -
     Raises:
         UnsafeRedisPolicyError: It may evict keys without a time to live, or does not tell; with
             ``expiring``: it may evict any.
-        UnsupportedServerError: It is older than Redis 6, a replica, or lacks Lua's ``struct``.
-        InvalidConfigError: It is a node of a cluster that was not announced as one, or the reverse; or the
-            user lacks rights; or it speaks TLS and the URL does not say so, or the reverse.
+        UnsupportedServerError: It is older than Redis 6, a replica, or lacks Lua's ``struct`` or a command.
+        InvalidConfigError: It is a node of a cluster that was not announced as one, or a sentinel, or the
+            reverse; or the user lacks rights; or it speaks TLS and the URL does not say so, or the reverse;
+            or it is in protected mode.
         StoreUnavailableError: It does not answer.
     """
     try:
         return await _check_primaries(connection, expiring=expiring)
     except StoreUnavailableError as error:
-        wrong = await connection.find_tls_mismatch()
+        wrong = await connection.find_mismatch()
         if not wrong:
             raise
         raise InvalidConfigError(f"Redis at {connection.where} {wrong}") from error
@@ -728,6 +814,11 @@ async def _check_primaries(connection: RedisConnection, *, expiring: bool) -> bo
         info = await connection.send_command("INFO", at=server)
         if not isinstance(info, dict):
             raise UnsupportedServerError(f"Redis at {connection.where}: INFO is not what it should be")
+        if "sentinel" in {info.get("redis_mode"), info.get("server_mode")}:
+            raise InvalidConfigError(
+                f"Redis at {connection.where} is a sentinel; write"
+                " redis+sentinel://<its address>/<name of the service>"
+            )
         _check_version(connection, info)
         if info.get("cluster_enabled") and not connection.cluster:
             raise InvalidConfigError(f"Redis at {connection.where} is a node of a cluster; set redis_cluster")

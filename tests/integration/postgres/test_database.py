@@ -1,8 +1,10 @@
 """What a real PostgreSQL does to its callers, and what they are told."""
 
 import asyncio
+import re
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import asyncpg
@@ -24,6 +26,7 @@ from helix_temporal.stores.postgres import (
     PostgresExecutor,
     run_in_transaction,
 )
+from helix_temporal.stores.postgres.database import translate_error
 from helix_temporal.stores.postgres.migrations import check_server, refuse_unsupported
 from helix_temporal.stores.sessions import RowSessions
 
@@ -201,6 +204,46 @@ async def test_an_unknown_database_is_a_matter_of_settings(postgres_dsn: str) ->
     assert not error.retryable
 
 
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("unsupported startup parameter: search_path", "search_path; .*ignore_startup_parameters"),
+        ("unsupported startup parameter in options: jit", "parameter jit; "),
+        ("no such database: theirs", "no such database"),
+        ("no such user: them", "the user or the password"),
+        ("SASL authentication failed", "the user or the password"),
+        ("password authentication failed", "the user or the password"),
+        ("SSL required", "sslmode=require"),
+    ],
+)
+def test_what_pgbouncer_refuses_for_good_is_a_matter_of_settings(said: str, told: str) -> None:
+    """It has one code for that and for what passes."""
+    error = translate_error(asyncpg.ProtocolViolationError(said), "here")
+    assert isinstance(error, InvalidConfigError)
+    assert re.search(told, str(error))
+    assert "them" not in str(error)
+
+
+@pytest.mark.parametrize("said", ["query_wait_timeout", "no more connections allowed (max_client_conn)"])
+def test_what_pgbouncer_refuses_for_the_moment_is_a_passing_error(said: str) -> None:
+    """Workers wait for it."""
+    assert isinstance(translate_error(asyncpg.ProtocolViolationError(said), "here"), StoreUnavailableError)
+
+
+@pytest.mark.parametrize("option", ["sslrootcert", "sslcert"])
+@pytest.mark.parametrize("text", [None, "no certificate"])
+async def test_a_file_of_certificates_that_is_none_is_a_matter_of_settings(
+    postgres_dsn: str, tmp_path: Path, option: str, text: str | None
+) -> None:
+    """No file comes by waiting."""
+    file = tmp_path / "file.pem"
+    if text is not None:
+        file.write_text(text)
+    error = await refusal(replaced(postgres_dsn, query=f"sslmode=require&{option}={file}"))
+    assert isinstance(error, InvalidConfigError)
+    assert "postgres_dsn" in str(error)
+
+
 @pytest.fixture
 async def granted(
     postgres_dsn: str, database: AsyncpgDatabase, unique: str
@@ -238,7 +281,7 @@ async def test_a_right_that_is_missed_later_names_its_table(
 ) -> None:
     """Taken away while workers ran, or under a program that checks nothing."""
     backend = await granted("SELECT")
-    with pytest.raises(InvalidConfigError, match=f"a right on {unique}_states .*grant"):
+    with pytest.raises(InvalidConfigError, match=f"a right on {unique}_states;.*grant"):
         await RowSessions(backend.sessions).create_session("s")
 
 

@@ -5,10 +5,16 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
-from helix_temporal.errors import InvalidConfigError, MigrationError, SchemaVersionError
+from helix_temporal.errors import (
+    InvalidConfigError,
+    MigrationError,
+    SchemaVersionError,
+    UnsupportedServerError,
+)
 from helix_temporal.models.states import SessionState
 from helix_temporal.models.store_calls import SessionQuery, SessionSummary
 from helix_temporal.stores.postgres import (
@@ -188,6 +194,79 @@ async def test_a_migration_that_fails_leaves_nothing(database: AsyncpgDatabase, 
     assert caught.value.facts["version"] == 3
     assert await migrations.current_version() == 0
     assert await _tables(database, table_prefix) == []
+
+
+@pytest.mark.parametrize("name", ["migrations", "threads", "states"])
+async def test_a_table_of_somebody_else_is_named(
+    database: AsyncpgDatabase, migrations: PostgresMigrations, table_prefix: str, name: str
+) -> None:
+    """It stays as it is, and the message says which setting keeps both apart."""
+    await database.execute(f'CREATE TABLE "{table_prefix}{name}" (theirs INT)')
+    with pytest.raises(MigrationError, match=f'"{table_prefix}{name}".*HELIX_TABLE_PREFIX'):
+        await migrations.run()
+    assert await _tables(database, table_prefix) == [f"{table_prefix}{name}"]
+
+
+@pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII"])
+async def test_a_database_in_another_encoding_gets_no_tables(
+    database: AsyncpgDatabase, postgres_dsn: str, unique: str, encoding: str
+) -> None:
+    """Workers would refuse it afterwards."""
+    await database.execute(
+        f"CREATE DATABASE {unique} ENCODING '{encoding}' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'"
+    )
+    other = AsyncpgDatabase.from_dsn(urlsplit(postgres_dsn)._replace(path=f"/{unique}").geturl())
+    try:
+        with pytest.raises(UnsupportedServerError, match=f"{encoding}, UTF8 needed"):
+            await PostgresMigrations(other).run()
+        assert await _tables(other, "helix_") == []
+    finally:
+        await other.close()
+        await database.execute(f"DROP DATABASE {unique}")
+
+
+@pytest.fixture
+async def as_user(
+    database: AsyncpgDatabase, postgres_dsn: str, unique: str
+) -> AsyncIterator[PostgresMigrations]:
+    """Of a user and a schema of that name, in which the user has no right but USAGE."""
+    await database.execute(
+        f"CREATE ROLE {unique} LOGIN; CREATE SCHEMA {unique}; GRANT USAGE ON SCHEMA {unique} TO {unique}"
+    )
+    parts = urlsplit(postgres_dsn)
+    place = parts._replace(netloc=f"{unique}@{parts.hostname}:{parts.port}", query=f"search_path={unique}")
+    other = AsyncpgDatabase.from_dsn(place.geturl())
+    yield PostgresMigrations(other, table_prefix="own_")
+    await other.close()
+    await database.execute(f"DROP OWNED BY {unique}; DROP SCHEMA {unique} CASCADE; DROP ROLE {unique}")
+
+
+async def test_the_right_that_migrations_lack_is_named(as_user: PostgresMigrations, unique: str) -> None:
+    """From PostgreSQL 15 on no user but the owner has it in the schema public."""
+    with pytest.raises(InvalidConfigError, match=f"GRANT USAGE, CREATE ON SCHEMA {unique} TO"):
+        await as_user.run()
+
+
+async def test_tables_of_another_owner_are_told(
+    as_user: PostgresMigrations, database: AsyncpgDatabase, postgres_dsn: str, unique: str
+) -> None:
+    """Whoever migrated first must go on with it."""
+    owner = AsyncpgDatabase.from_dsn(urlsplit(postgres_dsn)._replace(query=f"search_path={unique}").geturl())
+    await PostgresMigrations(owner, table_prefix="own_").run(target=2)
+    await owner.close()
+    await database.execute(f"GRANT CREATE ON SCHEMA {unique} TO {unique}")
+    await database.execute(f"GRANT ALL ON ALL TABLES IN SCHEMA {unique} TO {unique}")
+    with pytest.raises(MigrationError, match="owner of own_"):
+        await as_user.run()
+
+
+async def test_a_search_path_without_a_schema_is_told(postgres_dsn: str, unique: str) -> None:
+    """The address says it, or the role; neither is the fault of the database."""
+    place = urlsplit(postgres_dsn)._replace(query=f"search_path={unique}").geturl()
+    database = AsyncpgDatabase.from_dsn(place)
+    with pytest.raises(InvalidConfigError, match="search_path"):
+        await PostgresMigrations(database).run()
+    await database.close()
 
 
 async def test_an_edited_migration_is_refused(database: AsyncpgDatabase, table_prefix: str) -> None:

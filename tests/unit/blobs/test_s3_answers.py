@@ -4,6 +4,7 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -117,9 +118,33 @@ async def test_if_match_on_a_missing_object_is_a_refused_condition(stub: StubS3,
         await stub_blobs.put("p/key", b"data", if_match="0" * 32)
 
 
-async def test_a_conflict_without_condition_is_retryable(stub: StubS3, stub_blobs: S3Blobs) -> None:
+@every_call
+@pytest.mark.parametrize("code", ["ObjectParentIsFile", "ExistingObjectIsDirectory"])
+async def test_a_key_that_has_no_place_is_permanent(
+    stub: StubS3, stub_blobs: S3Blobs, call: Call, code: str
+) -> None:
+    """A server that keeps objects as files answers 409, and does so for ever; it is no refused condition."""
+    stub.handler = stub.refuse(409, code)
+    with pytest.raises(InvalidRequestError, match=f"409 {code}; .*prefix"):
+        await call(stub_blobs)
+
+
+@pytest.mark.parametrize("call", [CALLS["put"], CALLS["get"], CALLS["delete"]])
+async def test_a_conflict_that_nobody_knows_is_permanent(
+    stub: StubS3, stub_blobs: S3Blobs, call: Call
+) -> None:
+    """Without a condition nothing says that it passes; the message has the server's code."""
+    stub.handler = stub.refuse(409, "InvalidBucketState")
+    with pytest.raises(ArchiveAccessError, match="409 InvalidBucketState"):
+        await call(stub_blobs)
+
+
+@pytest.mark.parametrize("code", ["OperationAborted", "ConditionalRequestConflict"])
+async def test_a_conflict_without_condition_is_retryable(
+    stub: StubS3, stub_blobs: S3Blobs, code: str
+) -> None:
     """Nothing was promised about what is there, so nothing failed but the moment."""
-    stub.handler = stub.refuse(409, "OperationAborted")
+    stub.handler = stub.refuse(409, code)
     with pytest.raises(StoreUnavailableError):
         await stub_blobs.put("p/key", b"data")
 
@@ -279,3 +304,21 @@ async def test_a_misspelt_profile_of_aws_is_wrong_and_not_away(monkeypatch: pyte
     with pytest.raises(ArchiveAccessError, match="ProfileNotFound in the configuration of AWS"):
         await store.get("key")
     await store.close()
+
+
+@every_call
+@pytest.mark.parametrize("text", [None, "no certificate"])
+async def test_a_file_of_certificates_that_is_none_is_permanent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Call, text: str | None
+) -> None:
+    """A worker that starts would wait for a file that nobody brings."""
+    file = tmp_path / "ca.pem"
+    if text is not None:
+        file.write_text(text)
+    monkeypatch.setenv("AWS_CA_BUNDLE", str(file))
+    blobs = S3Blobs("bucket", endpoint="https://localhost:1", access_key="a", secret_key="b")
+    try:
+        with pytest.raises(ArchiveAccessError, match="AWS_CA_BUNDLE"):
+            await call(blobs)
+    finally:
+        await blobs.close()

@@ -2,15 +2,21 @@
 
 import asyncio
 import re
+import ssl
 from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
 
 import pytest
-from redis.exceptions import ResponseError
+from redis.exceptions import ConnectionError, ResponseError  # noqa: A004
 
 from helix_temporal.devstack import Valkey, start_valkey
-from helix_temporal.errors import InvalidConfigError, UnsafeRedisPolicyError, UnsupportedServerError
+from helix_temporal.errors import (
+    InvalidConfigError,
+    StoreUnavailableError,
+    UnsafeRedisPolicyError,
+    UnsupportedServerError,
+)
 from helix_temporal.stores.redis import RedisBackend
 from helix_temporal.stores.redis.connection import NEEDED, is_damage, refuse_unsafe_policy, translate_error
 from helix_temporal.stores.sessions import RowSessions
@@ -163,6 +169,97 @@ def test_what_servers_say_of_rights_is_no_damage(text: str, told: str) -> None:
     assert told in str(error)
 
 
+@pytest.mark.parametrize(("command", "told"), [("PERSIST", "PERSIST"), ("TIME", "TIME"), ("INFO", "INFO")])
+async def test_a_command_that_the_server_lacks_is_named_at_the_start(command: str, told: str) -> None:
+    """``rename-command`` takes it from everybody, and no right brings it back."""
+    with start_valkey(arguments=("--rename-command", command, "")) as server:
+        async with backend_on(server.url) as backend:
+            with pytest.raises(UnsupportedServerError, match=f"not know {told}; remove rename-command"):
+                await backend.check()
+
+
+IN_SCRIPT = "ERR Error running script (call to f_0): @user_script:9: @user_script: 9: "
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("ERR unknown command 'PERSIST', with args beginning with: 'secret'", "PERSIST"),
+        ("unknown command `unlink`, with args beginning with: `secret`, ", "UNLINK"),
+        ("ERR Unknown Redis command called from script script: f_0, on @user_script:5.", "a command of a"),
+        (IN_SCRIPT + "Unknown Redis command called from script", "a command of a script"),
+    ],
+)
+def test_what_servers_say_of_a_command_that_they_lack_is_no_damage(text: str, told: str) -> None:
+    """The name is in the server's text, beside arguments, which are not for the log."""
+    assert is_damage(ResponseError(text)) is None
+    error = translate_error(ResponseError(text), "here")
+    assert isinstance(error, UnsupportedServerError)
+    assert told in str(error)
+    assert "secret" not in str(error)
+
+
+async def said_to_callers(answer: bytes) -> str:
+    """What the check says of a server that greets everybody so, and closes."""
+
+    async def refuse(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(answer)
+        writer.close()
+
+    async with await asyncio.start_server(refuse, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        async with backend_on(f"redis://127.0.0.1:{port}") as backend:
+            with pytest.raises(InvalidConfigError) as caught:
+                await backend.check()
+    return str(caught.value)
+
+
+async def test_protected_mode_is_a_matter_of_settings() -> None:
+    """Waiting does not end it, and the driver takes it for a connection that was lost."""
+    said = await said_to_callers(b"-DENIED Redis is running in protected mode because ...\r\n")
+    assert "protected mode" in said
+
+
+@pytest.mark.parametrize("option", ["ssl_ca_certs", "ssl_certfile", "ssl_keyfile"])
+@pytest.mark.parametrize("text", [None, "no certificate"])
+async def test_a_file_of_certificates_that_is_none_is_a_matter_of_settings(
+    tmp_path: Path, own_valkey: Valkey, option: str, text: str | None
+) -> None:
+    """A worker that starts would wait for ever for a file that nobody brings."""
+    file = tmp_path / "file.pem"
+    if text is not None:
+        file.write_text(text)
+    url = f"rediss://127.0.0.1:{own_valkey.port}?{option}={file}"
+    url += f"&ssl_certfile={file}" if option == "ssl_keyfile" else ""
+    async with backend_on(url) as backend:
+        with pytest.raises(InvalidConfigError, match=f"{option}.* in redis_url"):
+            await backend.usage.exists("s")
+
+
+def caused_by(cause: Exception) -> ConnectionError:
+    """As the driver raises what came of another error."""
+    error = ConnectionError("Error 1 connecting to here")
+    error.__cause__ = cause
+    return error
+
+
+@pytest.mark.parametrize(
+    ("reason", "told"),
+    [
+        ("TLSV13_ALERT_CERTIFICATE_REQUIRED", "CERTIFICATE_REQUIRED.*ssl_certfile"),
+        ("TLSV1_ALERT_UNKNOWN_CA", "UNKNOWN_CA.*ssl_certfile"),
+        ("WRONG_VERSION_NUMBER", "WRONG_VERSION_NUMBER"),
+    ],
+)
+def test_what_tls_says_is_told(reason: str, told: str) -> None:
+    """It may pass, when the server's certificates are renewed; meanwhile the log has the cause."""
+    refused = ssl.SSLError(1, f"[SSL: {reason}]")
+    refused.reason = reason
+    error = translate_error(caused_by(refused), "here")
+    assert isinstance(error, StoreUnavailableError)
+    assert re.search(told, str(error))
+
+
 def test_every_command_in_use_is_tried() -> None:
     """A store that learns a new command must not pass a check that does not know it."""
     found = set()
@@ -183,6 +280,7 @@ ERROR_WORDS = {
     "BUSY",
     "CLUSTERDOWN",
     "CROSSSLOT",
+    "DENIED",
     "ERR",
     "LOADING",
     "MASTERDOWN",
@@ -193,9 +291,10 @@ ERROR_WORDS = {
     "NOREPLICAS",
     "OOM",
     "READONLY",
+    "SENTINEL",
     "TRYAGAIN",
     "UNKILLABLE",
     "WRONGPASS",
     "WRONGTYPE",
 }
-"""What the first word of a server's error may be: no commands."""
+"""What the first word of a server's error may be, and the command that only sentinels know."""

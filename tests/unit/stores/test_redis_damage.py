@@ -149,6 +149,18 @@ async def test_a_write_does_not_make_damage_sound(
     assert await connection.send_command("HGETALL", name) == before
 
 
+@pytest.mark.parametrize("field", ["v", "e", "b", "h", "i"])
+async def test_a_hash_of_somebody_else_is_no_session(backend: RedisBackend, field: str) -> None:
+    """Its fields may have names of ours: that is told with its key, for reads and writes."""
+    key = backend.sessions._connection.key_of("new") + ":session"
+    await backend._connection.send_command("HSET", key, field, "theirs")
+    with pytest.raises(StoreCorruptError, match="new"):
+        await backend.sessions.view("new")
+    with pytest.raises(StoreCorruptError, match="new"):
+        await backend.sessions.commit(change("new"))
+    assert await backend._connection.send_command("HGET", key, field) == b"theirs"
+
+
 async def test_a_damaged_chunk_is_told_with_its_place(backend: RedisBackend) -> None:
     """Whoever reads a stream live is told as well as who reads it later."""
     connection = backend._connection

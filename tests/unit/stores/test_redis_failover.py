@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 import redis
+from redis.asyncio.sentinel import MasterNotFoundError
 
 from helix_temporal._setting_rules import sentinel_address
 from helix_temporal.devstack import Valkey, start_valkey
 from helix_temporal.errors import InvalidConfigError, StoreUnavailableError
 from helix_temporal.stores.redis import RedisBackend
-from helix_temporal.stores.redis.connection import sentinel_pool
+from helix_temporal.stores.redis.connection import sentinel_pool, translate_error
 from helix_temporal.testing.builders import grown, messages
 from tests._sentinel import SERVICE, Watched, watched
 from tests.unit.stores._redis import backend_on, pool_of
@@ -215,5 +216,49 @@ async def test_sentinels_and_a_cluster_exclude_each_other() -> None:
 async def test_a_service_that_nobody_knows_is_told(servers: Watched) -> None:
     """A misspelt name must not look like a dead server alone."""
     async with backend_on(servers.url.replace("/helix", "/other"), timeout=2.0) as backend:
-        with pytest.raises(StoreUnavailableError, match=r"other \(sentinels .*MasterNotFoundError"):
+        with pytest.raises(StoreUnavailableError, match=r"other \(sentinels .*the service's name"):
+            await backend.check()
+
+
+async def test_a_sentinel_with_a_password_is_told(servers: Watched) -> None:
+    """The URL's password is that of the servers; a sentinel's own is not supported."""
+    host, port = sentinel_address(servers.url).hosts[0]
+    with redis.Redis(host, port) as sentinel:
+        sentinel.execute_command("ACL", "SETUSER", "default", "resetpass", ">secret")
+        try:
+            async with backend_on(f"redis+sentinel://{host}:{port}/{SERVICE}", timeout=2.0) as backend:
+                with pytest.raises(StoreUnavailableError, match=r"password of its own, .* not supported"):
+                    await backend.check()
+        finally:
+            sentinel.execute_command("ACL", "SETUSER", "default", "nopass")
+
+
+@pytest.mark.parametrize(
+    ("cause", "told"),
+    [
+        ("ConnectionError('[SSL: CERTIFICATE_VERIFY_FAILED] self-signed secret')", "SSL_CERT_FILE"),
+        ("ConnectionError('Error 111 connecting to secret')", "the service's name"),
+    ],
+)
+def test_why_no_sentinel_names_a_primary_is_told(cause: str, told: str) -> None:
+    """The driver has its causes in a text alone, with addresses."""
+    error = translate_error(MasterNotFoundError(f"No master found for 'helix' : Redis<> - {cause}"), "here")
+    assert isinstance(error, StoreUnavailableError)
+    assert told in str(error)
+    assert "secret" not in str(error)
+
+
+async def test_a_sentinel_in_the_place_of_a_server_is_told(servers: Watched) -> None:
+    """It answers, and knows none of the commands of stores."""
+    host, port = sentinel_address(servers.url).hosts[0]
+    async with backend_on(f"redis://{host}:{port}") as backend:
+        with pytest.raises(InvalidConfigError, match=r"is a sentinel; write redis\+sentinel://"):
+            await backend.check()
+
+
+async def test_a_server_in_the_place_of_a_sentinel_is_told(servers: Watched) -> None:
+    """Waiting does not make a sentinel of it."""
+    url = f"redis+sentinel://127.0.0.1:{servers.primary.port}/{SERVICE}"
+    async with backend_on(url) as backend:
+        with pytest.raises(InvalidConfigError, match="a server and no sentinel"):
             await backend.check()

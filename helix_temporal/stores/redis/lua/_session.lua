@@ -20,7 +20,9 @@ end
 -- Id, revision, fence, birth and checksum, and what else is asked for; the id is nil if there is no session.
 local function load_session(session, ...)
   local h = redis.call('HMGET', session, 'i', 'v', 'e', 'b', 'h', ...)
-  if (h[1] or h[5]) and h[5] ~= session_sum(h[1], h[2], h[3], h[4]) then error('DAMAGED header') end
+  local none = not (h[1] or h[2] or h[3] or h[4] or h[5])
+  local whole = h[1] and h[2] and h[3] and h[4] and h[5]
+  if not none and not (whole and h[5] == session_sum(h[1], h[2], h[3], h[4])) then error('DAMAGED header') end
   return h
 end
 
