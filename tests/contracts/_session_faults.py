@@ -4,11 +4,12 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
-from redis.asyncio import Redis, RedisCluster
+from redis.asyncio import Redis
 
 from helix_temporal.stores.postgres import PostgresDatabase, PostgresExecutor
 from helix_temporal.stores.postgres.database import DatabaseRow
 from helix_temporal.stores.protocols.session_rows import SessionRows
+from helix_temporal.stores.redis.cluster import Cluster
 from helix_temporal.stores.redis.connection import RedisConnection
 from tests.contracts._session_crashes import Faults
 
@@ -50,7 +51,7 @@ class BreakingConnection(RedisConnection):
 
     faults: Faults
 
-    async def within_deadline(self, call: Callable[[Redis | RedisCluster], Coroutine[Any, Any, T]]) -> T:
+    async def within_deadline(self, call: Callable[[Redis | Cluster], Coroutine[Any, Any, T]]) -> T:
         """The call, with a point before it and one after it."""
         await self.faults.at("before a command")
         answer = await super().within_deadline(call)

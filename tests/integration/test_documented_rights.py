@@ -5,7 +5,7 @@ import re
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
@@ -57,7 +57,7 @@ def read_acl() -> list[str]:
     """The rules of the page, without user, password and keys."""
     page = (ROOT / "docs/operations.md").read_text()
     (rules,) = re.findall(r"ACL SETUSER helix on >SECRET ~helix:\* (-@all [^`]*)```", page)
-    return rules.split()
+    return str(rules).split()
 
 
 def read_table_rights() -> tuple[str, str]:
@@ -72,7 +72,8 @@ def read_table_rights() -> tuple[str, str]:
 @pytest.fixture
 async def redis_user(redis_url: str, unique: str) -> AsyncIterator[dict[str, str]]:
     """Variables of a user of Redis that has what the page lists."""
-    async with Redis.from_url(redis_url) as admin:
+    async with Redis.from_url(redis_url) as made:
+        admin: Any = made
         rules = ["on", f">{PASSWORD}", f"~{unique}:*", *read_acl()]
         await admin.execute_command("ACL", "SETUSER", unique, *rules)
         yield {
@@ -149,6 +150,7 @@ async def count_jobs(client: Client, queue: str) -> Counter[str]:
 
 async def until_jobs_ended(client: Client, queue: str) -> None:
     """Each job once at least; upkeep alone has 256 parts."""
+    counted = Counter[str]()
     for _ in range(240):
         counted = await count_jobs(client, queue)
         if counted.keys() >= JOBS:

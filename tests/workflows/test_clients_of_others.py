@@ -52,8 +52,8 @@ class CountingPlugin(SimplePlugin):
 
 def sessions_of(stand: Stand, **own: Any) -> SessionClient:
     """Sessions of the stand, by a client that somebody else made."""
-    config = stand.served.client.config()
-    client = Client(**{**config, **own})
+    config: dict[str, Any] = {**stand.served.client.config(), **own}
+    client = Client(**config)
     return SessionClient(client, task_queue=stand.served.plugin.settings.task_queue)
 
 
@@ -78,9 +78,9 @@ async def test_a_client_that_queries_open_workflows_alone_reads_a_session_that_h
 async def test_plugins_of_a_client_are_asked_once(stand: Stand, sid: str) -> None:
     """Each session client asked them anew: one that permits one client refused it."""
     counting = CountingPlugin()
-    config = stand.served.client.config()
+    config: dict[str, Any] = {**stand.served.client.config()}
     client = Client(**{**config, "plugins": [*config["plugins"], counting]})
-    for _ in range(3):
-        sessions = SessionClient(client, task_queue=stand.served.plugin.settings.task_queue)
+    queue = stand.served.plugin.settings.task_queue
+    _, _, sessions = (SessionClient(client, task_queue=queue) for _ in range(3))
     assert (await sessions.ask(sid, "hello", agent="main")).text == "1: hello"
     assert counting.clients == 1
