@@ -38,6 +38,9 @@ class Stops:
         if self._execution.is_suspended:
             return self._stop_suspended(request)
         if self._execution.turn is None or self._execution.turn_task is None:
+            if self._execution.inbox:
+                # Whose turn was about to begin has it in the next execution.
+                self._execution.refuse_if_closing()
             return StopResult(stopping=False)
         under_way = self._execution.turn.run_id
         if not _is_for_turn(request, under_way):

@@ -46,6 +46,32 @@ async def test_an_interrupt_ends_the_turn_after_its_step_with_every_call_answere
     assert [message.role for message in await stand.messages(sid)] == ["user", "assistant", "tool"]
 
 
+async def test_a_message_that_the_next_execution_takes_is_stopped_there(
+    stand: Stand, desk: Desk, sid: str
+) -> None:
+    """The session moved on between two turns: it said that nothing was to be stopped, and answered."""
+    hook, gate = Gate(), Gate()
+
+    async def act(what: str, context: ToolContext) -> str:
+        await gate.passing()
+        return what
+
+    client = stand.client(max_turns_per_run=1)
+    desk.hooks[sid, "turn_completed"] = lambda event: hook.passing()
+    await client.ask(sid, "one", agent="hooked")
+    await hook.reached.wait()
+    desk.acts[sid] = act
+    desk.scripts[sid] = lambda request: calls("x") if len(request.messages) == 3 else "done"
+    asked = asyncio.create_task(client.ask(sid, "two"))
+    await asyncio.sleep(0.5)
+    stopped = asyncio.create_task(client.session(sid).stop())
+    await asyncio.sleep(0.5)
+    hook.opened.set()
+    assert await stopped
+    gate.opened.set()
+    assert (await asked).status is AskStatus.INTERRUPTED
+
+
 async def test_the_session_serves_on_after_an_interrupt(stand: Stand, desk: Desk, sid: str) -> None:
     """Stop is for a turn."""
     gate = Gate()
