@@ -901,9 +901,15 @@ class SessionHandle:
     async def _is_edit(self, new_session_id: str, turn: FindTurnResult, edited: str) -> bool:
         """Whether a thread begins as the fork does, and has nothing else where the new text belongs."""
         at, last = turn.start.position, turn.start.last_id
-        page = await self._reader.read_page(new_session_id, start=max(at - 1, 0), limit=2)
-        found = {page.first + number: message.id for number, message in enumerate(page.messages)}
-        return (at == 0 or found.get(at - 1) == last) and found.get(at, edited) == edited
+        before = None if at == 0 else await self._find_id_at(new_session_id, at - 1)
+        there = await self._find_id_at(new_session_id, at)
+        return (at == 0 or before == last) and there in {None, edited}
+
+    async def _find_id_at(self, thread_id: str, position: int) -> str | None:
+        """Of the message at a position, also of a turn that has not ended; None if none is there."""
+        one = {"limit": 1, "committed_only": False, "whole": False}
+        page = await self._reader.read_page(thread_id, start=position, stop=position + 1, **one)
+        return page.messages[0].id if page.messages else None
 
     @typed_arguments
     async def fork(

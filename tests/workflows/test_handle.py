@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 from temporalio.worker import Replayer
 
-from helix_temporal.agents import Agent, ToolOutcome
+from helix_temporal.agents import Agent, ToolContext, ToolOutcome
 from helix_temporal.client import SessionHandle
 from helix_temporal.devstack import S3Endpoint
 from helix_temporal.errors import (
@@ -432,6 +432,38 @@ async def test_an_edited_message_is_asked_in_a_fork_with_the_state_of_its_time(k
     with pytest.raises(InvalidRequestError, match="no finished turn"):
         await handle.edit("m-nine", "NINE", f"{sid}-other")
     await stands_together(kept, target)
+    await kept.sessions.session(target).close()
+
+
+async def test_another_edit_behind_a_large_message_is_refused(kept: Stand, sid: str) -> None:
+    """The page ended behind it, and what follows was taken for nothing: the text went into that session."""
+    handle, target = kept.sessions.session(sid, agent="main"), f"{sid}-edit"
+    kept.desk.scripts[sid] = lambda request: "x" * 300_000
+    await talk(handle, "one", "two")
+    await handle.edit("m-two", "TWO", target)
+    with pytest.raises(ThreadExistsError):
+        await handle.edit("m-two", "zwei", target)
+    assert await users(kept, target) == ["one", "TWO"]
+    await kept.sessions.session(target).close()
+
+
+async def test_another_edit_is_refused_while_the_first_is_under_way(kept: Stand, sid: str) -> None:
+    """Its turn has not ended: the text waited behind it."""
+    handle, target = kept.sessions.session(sid, agent="main"), f"{sid}-edit"
+    await talk(handle, "one", "two")
+    gate = Gate()
+
+    async def act(what: str, context: ToolContext) -> str:
+        await gate.passing()
+        return what
+
+    kept.desk.acts[target], kept.desk.scripts[target] = act, first_tools_then("done", "x")
+    first = asyncio.create_task(handle.edit("m-two", "TWO", target))
+    await gate.reached.wait()
+    with pytest.raises(ThreadExistsError):
+        await handle.edit("m-two", "zwei", target, timeout=20)
+    gate.opened.set()
+    assert (await first).text == "done"
     await kept.sessions.session(target).close()
 
 
