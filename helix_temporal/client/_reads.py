@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import contextlib
+import contextvars
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar, cast
@@ -138,8 +139,13 @@ class DirectReads:
         Raises:
             HelixError: As at a worker.
         """
-        try:
+
+        async def read() -> R:
             return await activity(self._find_owner(activity), wanted)
+
+        try:
+            # Out of the activity that may ask: its heartbeats and attempts are not for us to use.
+            return await asyncio.create_task(read(), context=contextvars.Context())
         except ApplicationError as error:
             # As which a typed error leaves an activity.
             raise root_error(error) from None
