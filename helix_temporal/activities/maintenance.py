@@ -1,5 +1,6 @@
 """Activities ``helix.maintenance.*`` and ``helix.cleanup.*``: sweep, upkeep, expired calls and sessions."""
 
+import asyncio
 import contextlib
 import time
 from collections.abc import Iterator, Sequence
@@ -46,7 +47,7 @@ from helix_temporal.stores.protocols.sessions import SessionStore
 from helix_temporal.stores.protocols.threads import ArchiveUpkeep, ThreadStore
 from helix_temporal.stores.records import RecordUpkeep
 from helix_temporal.stores.threads.keep import keep_part
-from helix_temporal.stores.threads.sweep import Unarchived, sweep_threads
+from helix_temporal.stores.threads.sweep import ReportPage, Unarchived, sweep_threads
 from helix_temporal.telemetry import metrics
 
 if TYPE_CHECKING:
@@ -59,15 +60,18 @@ T = TypeVar("T", bound=WireModel)
 def _recording_pass(schedule: str) -> Iterator[list[int]]:
     """Record one pass of maintenance: how it ended, and what the block says of it.
 
+    One that is cancelled because its worker stops has not ended: the next attempt goes on.
+
     Yields:
         What was seen, what was done with it, and what failed; to be set by the block.
     """
     began, counts = time.monotonic(), [0, 0, 0]
     try:
         yield counts
-    except Exception:
-        metrics.MAINTENANCE_FAILURES.add(schedule=schedule)
-        metrics.MAINTENANCE_LAST_END.set(time.time(), schedule=schedule)
+    except (Exception, asyncio.CancelledError) as error:
+        if not isinstance(error, asyncio.CancelledError) or _is_out_of_time():
+            metrics.MAINTENANCE_FAILURES.add(schedule=schedule)
+            metrics.MAINTENANCE_LAST_END.set(time.time(), schedule=schedule)
         raise
     seen, done, failures = counts
     metrics.MAINTENANCE_SEEN.add(seen, schedule=schedule)
@@ -76,6 +80,12 @@ def _recording_pass(schedule: str) -> Iterator[list[int]]:
     metrics.MAINTENANCE_DURATION.record_since(began, schedule=schedule)
     metrics.MAINTENANCE_LAST_END.set(time.time(), schedule=schedule)
     metrics.MAINTENANCE_LAST_SUCCESS.set(time.time(), schedule=schedule)
+
+
+def _is_out_of_time() -> bool:
+    """Whether the activity is cancelled because Temporal has given its attempt up."""
+    details = activity.cancellation_details()
+    return details is not None and (details.timed_out or details.not_found)
 
 
 def _record_unarchived(unarchived: Unarchived) -> None:
@@ -140,27 +150,34 @@ class MaintenanceActivities:
             last[:] = at, done.model_dump(mode="json")
             activity.heartbeat(*last)
 
-        schedule, unarchived = "evict" if request.evict else "sweep", Unarchived(summary)
+        schedule = "evict" if request.evict else "sweep"
         async with heartbeat_in_background(self._beat_every, lambda: last):
             with _recording_pass(schedule) as counts:
-                try:
-                    done = await sweep_threads(
-                        self._hot,
-                        self._threads,
-                        request,
-                        cursor=cursor,
-                        done=summary,
-                        report=report,
-                        unarchived=unarchived,
-                    )
-                except Exception:
-                    # What it has seen, at least; nothing seen says nothing.
-                    if unarchived.since:
-                        _record_unarchived(unarchived)
-                    raise
-                _record_unarchived(unarchived)
+                done = await self._sweep_all(request, cursor, summary, report)
                 counts[:] = done.seen, done.archived, done.failures
                 return done
+
+    async def _sweep_all(
+        self, request: SweepInput, cursor: str | None, summary: SweepResult | None, report: ReportPage
+    ) -> SweepResult:
+        """Sweep, and record what is not archived, also where the pass fails or is cancelled."""
+        unarchived, is_complete = Unarchived(summary), False
+        try:
+            done = await sweep_threads(
+                self._hot,
+                self._threads,
+                request,
+                cursor=cursor,
+                done=summary,
+                report=report,
+                unarchived=unarchived,
+            )
+            is_complete = True
+            return done
+        finally:
+            # Of a pass that did not come to its end what it has seen, at least; nothing seen says nothing.
+            if is_complete or unarchived.since:
+                _record_unarchived(unarchived)
 
     @activity.defn(name="helix.maintenance.keep_part")
     @raise_application_errors

@@ -48,6 +48,9 @@ OFFLOAD_BYTES: Final = 256 * 1024
 """Objects larger than this are hashed and inflated in a thread, so that heartbeats go on."""
 TRIES: Final = 60
 """So often an attempt at a manifest is made before another one is left to the activity's next attempt."""
+UNANSWERED_WRITES: Final = 15
+"""After so many unanswered writes in a row no further attempt is made: the store answers reads alone.
+With the pauses between them that is about ten seconds, as long as an append waits that must be archived."""
 UNBOUNDED: Final = 2**63
 """A bound that nothing reaches."""
 REMEMBERED_BYTES: Final = 64 * 1024 * 1024
@@ -73,6 +76,18 @@ class Traffic:
 
 class SegmentGoneError(Exception):
     """An object that a manifest names is not there: the manifest is outdated, or it is damage."""
+
+
+class UnansweredWriteError(Exception):
+    """The store did not answer a write: whether it was made is seen by what is read next.
+
+    Attributes:
+        error: What the store said.
+    """
+
+    def __init__(self, error: StoreUnavailableError) -> None:
+        super().__init__(str(error))
+        self.error = error
 
 
 class Archive:
@@ -202,7 +217,11 @@ class Archive:
     async def try_commit(
         self, plan: CommitPlan, over: Stored, traffic: Traffic | None = None, progress: Progress = no_progress
     ) -> bool:
-        """As `commit_plan`; false where it is not certain that this plan is what is there now: read back."""
+        """As `commit_plan`; false where the manifest was not ``over`` any more, as far as the answer tells.
+
+        Raises:
+            UnansweredWriteError: Unclear outcome.  Read back, as where it is false.
+        """
         try:
             await self.commit_plan(plan, over, traffic or Traffic(), progress)
         except ConditionFailedError:
@@ -210,13 +229,16 @@ class Archive:
         except StoreUnavailableError as error:
             # Whoever tries again may do so for a minute: nothing else would tell why.
             logger.warning("thread %r: not known whether it was archived: %s", plan.manifest.thread_id, error)
-            return False
+            raise UnansweredWriteError(error) from error
         return True
 
     async def renew_manifest(self, stored: Stored) -> Stored | None:
         """Put the same manifest there with another etag, so that writes which are under way are refused.
 
-        None where it is not certain that it is there now: read it again.
+        None where another one may be there now: read it again.
+
+        Raises:
+            UnansweredWriteError: As `try_commit`.
         """
         renewed = stored.manifest.make_next(self.make_nonce())
         if not await self.try_commit(self.plan_manifest_only(renewed), stored):
@@ -394,14 +416,21 @@ async def retry_on_change(thread_id: str, attempt: Callable[[], Awaitable[T | No
 
     Raises:
         ArchiveCorruptError: An object was missing twice: a manifest that was read afterwards names it.
-        StoreUnavailableError: No attempt of `TRIES` answered.
+        StoreUnavailableError: No attempt of `TRIES` answered, or the store did not answer
+            `UNANSWERED_WRITES` in a row.
     """
     missing: set[str] = set()
+    unanswered = 0
     for number in range(TRIES):
         try:
             answer = await attempt()
         except ConditionFailedError:
-            answer = None
+            answer, unanswered = None, 0
+        except UnansweredWriteError as write:
+            answer, unanswered = None, unanswered + 1
+            if unanswered >= UNANSWERED_WRITES:
+                message = f"thread {thread_id!r}: {failed}: {unanswered} writes had no success: {write}"
+                raise StoreUnavailableError(message, **write.error.facts) from write.error
         except SegmentGoneError as gone:
             if str(gone) in missing:
                 raise ArchiveCorruptError(
@@ -409,6 +438,8 @@ async def retry_on_change(thread_id: str, attempt: Callable[[], Awaitable[T | No
                 ) from gone
             missing.add(str(gone))
             continue
+        else:
+            unanswered = 0
         if answer is not None:
             return answer
         await asyncio.sleep(retry_pause(number, first=0.02, longest=2.0))

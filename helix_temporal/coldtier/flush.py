@@ -14,7 +14,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from helix_temporal.coldtier.archive import Archive, SegmentGoneError, Stored, Traffic, retry_on_change
+from helix_temporal.coldtier.archive import (
+    Archive,
+    SegmentGoneError,
+    Stored,
+    Traffic,
+    UnansweredWriteError,
+    retry_on_change,
+)
 from helix_temporal.coldtier.format import Manifest
 from helix_temporal.coldtier.plan import CommitPlan, FlushDecision, decide_flush, plan_commit, whole_log
 from helix_temporal.errors import (
@@ -150,7 +157,7 @@ class Flushing:
             hot = first_try if remembered.etag == known else None
             hot = hot or await self._hot.read_snapshot(thread_id, SINCE_ARCHIVED)
             # These inputs may be stale: if they do not fit, both are read again below.
-            with contextlib.suppress(SegmentGoneError, HelixError):
+            with contextlib.suppress(SegmentGoneError, UnansweredWriteError, HelixError):
                 if receipt := await self._try_flush(request, (hot, remembered), traffic, progress):
                     return receipt
             self._archive.forget_manifest(thread_id)

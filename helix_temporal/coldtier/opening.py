@@ -8,7 +8,14 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
-from helix_temporal.coldtier.archive import UNBOUNDED, Archive, Stored, Traffic, retry_on_change
+from helix_temporal.coldtier.archive import (
+    UNBOUNDED,
+    Archive,
+    Stored,
+    Traffic,
+    UnansweredWriteError,
+    retry_on_change,
+)
 from helix_temporal.coldtier.flush import Backlog, Flushing
 from helix_temporal.coldtier.format import Legacy, Manifest
 from helix_temporal.coldtier.liveness import (
@@ -393,14 +400,22 @@ class Opening:
         async def install() -> HotHeader | None:
             stored = await self._archive.read_manifest(thread_id)
             self._check_own(stored.manifest, epoch)
-            renewed = await self._archive.renew_manifest(stored)
+            try:
+                renewed = await self._archive.renew_manifest(stored)
+            except UnansweredWriteError:
+                if (there := await self._find_alive_header(stored.manifest)) is None:
+                    raise
+                return there
             if renewed is None:
                 # Perhaps that of another one who makes it hot.
-                there = await self._hot.read_header(thread_id)
-                return there if is_alive(there, stored.manifest) else None
+                return await self._find_alive_header(stored.manifest)
             return await self._install_hot_thread(renewed.manifest, progress, replace=False, back_to=back_to)
 
         return await retry_on_change(thread_id, install, failed="not made hot")
+
+    async def _find_alive_header(self, archive: Manifest) -> HotHeader | None:
+        header = await self._hot.read_header(archive.thread_id)
+        return header if is_alive(header, archive) else None
 
     @staticmethod
     def _check_own(archive: Manifest, epoch: int) -> None:

@@ -107,7 +107,7 @@ async def sweep_threads(
 
     Raises:
         StoreUnavailableError: A store answered for none of the threads that had to be archived, or of 16 in a
-            row, though asked several times for each.
+            row, though asked several times for each, or not in time.
     """
     summary, left = done or SweepResult(), unarchived or Unarchived(done)
     visits = Visits[str, SweptThread](
@@ -119,7 +119,12 @@ async def sweep_threads(
     while True:
         page = await hot.scan_page(cursor, request.page)
         waiting = [each.thread_id for each in page.threads if request.evict or not each.is_archived]
-        summary = add_swept(summary, await visits.visit_all(waiting), len(page.threads) - len(waiting))
+        if threads.archives:
+            found = await visits.visit_all(waiting)
+        else:
+            # Nothing is to be read of them: a visit would find that there is no archive.
+            found = [_without_archive(each) for each in waiting]
+        summary = add_swept(summary, found, len(page.threads) - len(waiting))
         summary, cursor = left.added_to(summary), page.cursor
         if cursor is None:
             visits.check_answered()
@@ -146,6 +151,10 @@ def add_swept(summary: SweepResult, found: Sequence[SweptThread], unchanged: int
     )
 
 
+def _without_archive(thread_id: str) -> SweptThread:
+    return SweptThread(thread_id, "gone", detail="no_cold_tier")
+
+
 async def sweep_thread(
     hot: HotTier,
     threads: ThreadStore,
@@ -163,9 +172,11 @@ async def sweep_thread(
         StoreUnavailableError: A store did not answer; repeat the call.
         HelixError: It cannot be archived.
     """
+    if not threads.archives:
+        return _without_archive(thread_id)
     header = await hot.read_header(thread_id)
-    if header is None or header.deleted or not threads.archives:
-        return SweptThread(thread_id, "gone", detail="" if threads.archives else "no_cold_tier")
+    if header is None or header.deleted:
+        return SweptThread(thread_id, "gone")
     drops, left = header.closed or evict, unarchived or Unarchived()
     left.note(header)
     try:

@@ -24,7 +24,7 @@ class Visits(Generic[T, R]):
         visit: What is done to a thread; repeated while a store does not answer, so it may happen twice.
         fail: The result of one that failed, of the thread and why.
         parallel: Threads at a time.
-        seconds: A thread that takes longer has failed: those behind it wait.
+        seconds: A thread that takes longer has failed, as if a store had not answered: those behind it wait.
     """
 
     def __init__(
@@ -44,7 +44,8 @@ class Visits(Generic[T, R]):
         """Visit them; the results in their order.
 
         Raises:
-            StoreUnavailableError: A store answered for none of 16 in a row, though asked several times.
+            StoreUnavailableError: A store answered for none of 16 in a row, though asked several times, or
+                did not do so in time.
         """
         try:
             async with asyncio.TaskGroup() as group:
@@ -69,20 +70,25 @@ class Visits(Generic[T, R]):
                 async with limit:
                     result = await repeat_unanswered(lambda: self._visit(thread))
             except StoreUnavailableError as error:
-                self._unanswered, self._silence = self._unanswered + 1, error
-                if self._unanswered >= GIVES_UP_AFTER:
-                    raise
-                return self._fail(thread, _describe(error))
+                return self._note_silence(thread, _describe(error), error)
             except HelixError as error:
                 result = self._fail(thread, _describe(error))
             except Exception as error:
                 if limit.expired():
-                    return self._fail(thread, f"not done within {self._seconds:.0f} s")
+                    why = f"not done within {self._seconds:.0f} s"
+                    return self._note_silence(thread, why, StoreUnavailableError(f"a thread was {why}"))
                 logger.warning("a visit of a thread failed by a bug", exc_info=error)
                 # Any exception may quote what it was given: its text is in the traceback alone.
                 result = self._fail(thread, type(error).__name__)
             self._unanswered, self._has_answer = 0, True
             return result
+
+    def _note_silence(self, thread: T, why: str, error: StoreUnavailableError) -> R:
+        """The result of a thread for which a store did not answer; of many in a row it is raised."""
+        self._unanswered, self._silence = self._unanswered + 1, error
+        if self._unanswered >= GIVES_UP_AFTER:
+            raise error
+        return self._fail(thread, why)
 
 
 def _describe(error: HelixError) -> str:

@@ -6,7 +6,9 @@ from dataclasses import dataclass, replace
 
 import pytest
 
+from helix_temporal.blobs import ConditionFailedError
 from helix_temporal.coldtier import Backlog, TieredThreads
+from helix_temporal.coldtier.archive import UNANSWERED_WRITES, UnansweredWriteError, retry_on_change
 from helix_temporal.errors import (
     ArchiveAccessError,
     ArchiveCorruptError,
@@ -181,6 +183,71 @@ class TestUnclearOutcomes:
         tiers.blobs.fail(BlobFault.ERROR_BEFORE, method="put", times=100)
         with pytest.raises(StoreUnavailableError, match="not archived in 4 tries"):
             await author.flush()
+
+
+class TestUnansweredWrites:
+    """An archive that answers reads and takes nothing: its disk is full, or it has no quorum."""
+
+    @pytest.fixture(autouse=True)
+    def no_pauses(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """It is asked again at once."""
+        monkeypatch.setattr("helix_temporal.coldtier.archive.retry_pause", lambda *_, **__: 0.0)
+
+    async def test_some_in_a_row_end_a_flush(self) -> None:
+        """Whoever flushes learns it after seconds, and of what S3 said."""
+        tiers = Tiers()
+        author = await tiers.author()
+        await author.turn()
+        tiers.blobs.forget()
+        tiers.blobs.fail(BlobFault.ERROR_BEFORE, method="put", times=100)
+        told = rf"not archived: {UNANSWERED_WRITES} writes had no success: injected fault: put"
+        with pytest.raises(StoreUnavailableError, match=told):
+            await tiers.elsewhere(author).flush()
+        assert tiers.blobs.count("put") == UNANSWERED_WRITES
+
+    async def test_what_the_store_said_is_among_the_facts(self) -> None:
+        """Others are told of it without the thread's name."""
+
+        async def refuse() -> None:
+            raise UnansweredWriteError(StoreUnavailableError("507", status=507))
+
+        with pytest.raises(StoreUnavailableError) as told:
+            await retry_on_change("t", refuse, failed="not archived")
+        assert told.value.facts == {"status": 507}
+
+    async def test_one_that_lost_against_another_writer_is_an_answer(self) -> None:
+        """The store takes writes: only those in a row count."""
+        refusals: list[Exception | None] = [
+            UnansweredWriteError(StoreUnavailableError("507")) for _ in range(UNANSWERED_WRITES - 1)
+        ]
+        outcomes = iter([*refusals, None, *refusals, ConditionFailedError("412"), *refusals])
+
+        async def attempt() -> str | None:
+            outcome = next(outcomes, "done")
+            if isinstance(outcome, Exception):
+                raise outcome
+            return outcome
+
+        assert await retry_on_change("t", attempt, failed="not archived") == "done"
+
+    async def test_a_hydrate_takes_what_another_one_made_hot(self) -> None:
+        """Reads are enough for it then."""
+        tiers = Tiers()
+        author = await tiers.author()
+        await author.turn()
+        hot = tiers.hot.backup()
+        await author.go_cold()
+
+        def refuse(call: BlobCall) -> BlobFault | None:
+            if call.method != "put":
+                return None
+            tiers.hot.restore(hot)
+            return BlobFault.ERROR_BEFORE
+
+        tiers.blobs.plan = refuse
+        hydrated = await tiers.worker().hydrate("t", author.epoch)
+        assert hydrated is not None
+        assert hydrated.head == author.head
 
 
 class Clock:

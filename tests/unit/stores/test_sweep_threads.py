@@ -17,6 +17,7 @@ from helix_temporal.models.messages import Message
 from helix_temporal.stores.protocols.hot import scan_threads
 from helix_temporal.stores.protocols.threads import FlushReceipt, FlushThread, Progress, no_progress
 from helix_temporal.stores.threads import sweep, visits
+from helix_temporal.stores.threads.hot_only import HotThreads
 
 COUNT = 40
 
@@ -184,6 +185,43 @@ async def test_a_thread_that_takes_too_long_is_put_off(
     monkeypatch.setattr(backends.threads, "flush", flush_or_hang)
     found = await backends.sweep()
     assert (found.archived, found.failed) == (COUNT - 1, ("s0",))
+
+
+@pytest.mark.parametrize("left", [COUNT, 3], ids=["many", "few"])
+async def test_a_pass_in_which_each_thread_takes_too_long_fails(
+    backends: Backends, monkeypatch: pytest.MonkeyPatch, left: int
+) -> None:
+    """As where a store does not answer: it ends soon, and is no good one."""
+    await backends.sweep()
+    for number in range(left):
+        await backends.sessions.append_messages(f"s{number}", [Message(id="m2", role="user", content="more")])
+    monkeypatch.setattr(sweep, "_THREAD_SECONDS", 0.1)
+    tried = set()
+
+    async def hang(request: FlushThread, progress: Progress = no_progress) -> FlushReceipt:
+        tried.add(request.thread_id)
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    monkeypatch.setattr(backends.threads, "flush", hang)
+    with pytest.raises(StoreUnavailableError, match="not done within"):
+        await backends.sweep()
+    assert len(tried) <= visits.GIVES_UP_AFTER + 8
+
+
+@pytest.mark.parametrize("evict", [False, True])
+async def test_without_an_archive_no_thread_is_read(
+    backends: Backends, monkeypatch: pytest.MonkeyPatch, evict: bool
+) -> None:
+    """The pass comes each minute, and there is nothing that it could do with them."""
+    read: list[str] = []
+
+    async def note_read(thread_id: str) -> None:
+        read.append(thread_id)
+
+    monkeypatch.setattr(backends.hot, "read_header", note_read)
+    found = await sweep.sweep_threads(backends.hot, HotThreads(backends.hot), SweepInput(evict=evict))
+    assert (found.seen, found.gone, found.failures, read) == (COUNT, COUNT, 0, [])
 
 
 async def test_an_attempt_goes_on_where_the_one_before_was(

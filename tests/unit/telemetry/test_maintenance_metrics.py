@@ -1,16 +1,19 @@
 """What maintenance records: above all of a sweep that cannot archive."""
 
+import asyncio
 import contextlib
 import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from temporalio.activity import ActivityCancellationDetails
 from temporalio.exceptions import ApplicationError
 from temporalio.runtime import MetricBuffer, Runtime, TelemetryConfig
 from temporalio.testing import ActivityEnvironment
 
 from helix_temporal.activities.maintenance import MaintenanceActivities
+from helix_temporal.coldtier.archive import UNANSWERED_WRITES
 from helix_temporal.errors import HelixError, StoreCorruptError, StoreUnavailableError
 from helix_temporal.models.maintenance import SweepInput
 from helix_temporal.models.stored_messages import EMPTY
@@ -20,7 +23,9 @@ from helix_temporal.stores.protocols.threads import FlushReceipt, FlushStatus, F
 from helix_temporal.stores.threads.hot_only import HotThreads
 from helix_temporal.telemetry import metrics
 from helix_temporal.testing.builders import a_message
+from helix_temporal.testing.faults import BlobFault
 from helix_temporal.testing.faulty_hot import Fault, FaultyHot
+from tests.unit.coldtier._tiers import Tiers
 
 
 class _Archive:
@@ -51,21 +56,41 @@ async def hot_threads(count: int) -> HotTier:
 AWAY = StoreUnavailableError("the archive is away")
 
 
+class Attempt:
+    """One attempt of a sweep, and what it records, by name and schedule."""
+
+    def __init__(self, hot: HotTier, threads: Any) -> None:
+        self._buffer = MetricBuffer(1000)
+        runtime = Runtime(telemetry=TelemetryConfig(metrics=self._buffer))
+        metrics.listen_with(runtime.metric_meter)
+        self.environment = ActivityEnvironment()
+        self.environment.metric_meter = runtime.metric_meter
+        self._sweeper: Any = MaintenanceActivities(hot, threads, None)
+
+    async def run(self) -> dict[tuple[str, str], float]:
+        """It may raise, or be cancelled."""
+        run: Callable[..., Any] = self.environment.run
+        with contextlib.suppress(ApplicationError, asyncio.CancelledError):
+            await run(self._sweeper.sweep, SweepInput())
+        return {
+            (each.metric.name, str(each.attributes.get("schedule", ""))): each.value
+            for each in self._buffer.retrieve_updates()
+        }
+
+
 async def sweep(hot: HotTier, takes: set[str], error: HelixError = AWAY) -> dict[tuple[str, str], float]:
-    """What one attempt records, by name and schedule; it may raise."""
-    buffer = MetricBuffer(1000)
-    runtime = Runtime(telemetry=TelemetryConfig(metrics=buffer))
-    metrics.listen_with(runtime.metric_meter)
-    environment = ActivityEnvironment()
-    environment.metric_meter = runtime.metric_meter
-    sweeper: Any = MaintenanceActivities(hot, _Archive(takes, error), None)  # type: ignore[arg-type]
-    run: Callable[..., Any] = environment.run
-    with contextlib.suppress(ApplicationError):
-        await run(sweeper.sweep, SweepInput())
-    return {
-        (each.metric.name, str(each.attributes.get("schedule", ""))): each.value
-        for each in buffer.retrieve_updates()
-    }
+    """What one attempt records; it may raise."""
+    return await Attempt(hot, _Archive(takes, error)).run()
+
+
+async def tiers_that_refuse_writes(count: int) -> Tiers:
+    """So many threads with something to archive, and an archive that answers reads alone."""
+    tiers = Tiers()
+    for number in range(count):
+        await (await tiers.author(f"t{number}")).turn()
+    tiers.blobs.plan = lambda call: BlobFault.ERROR_BEFORE if call.method == "put" else None
+    tiers.blobs.forget()
+    return tiers
 
 
 @pytest.fixture(autouse=True)
@@ -128,3 +153,59 @@ async def test_a_sweep_that_sees_nothing_does_not_say_that_nothing_is_at_risk() 
     told = await sweep(hot, takes=set())
     assert told["helix_maintenance_failures", "sweep"] == 1
     assert not [name for name, _ in told if name.startswith("helix_archive_unarchived")]
+
+
+def assert_told_as_failed(told: dict[tuple[str, str], float]) -> None:
+    assert told["helix_maintenance_failures", "sweep"] == 1
+    assert told["helix_maintenance_last_end_timestamp_seconds", "sweep"] > 0
+    assert ("helix_maintenance_last_success_timestamp_seconds", "sweep") not in told
+    assert told["helix_archive_unarchived_bytes", ""] > 0
+    assert told["helix_archive_unarchived_timestamp_seconds", ""] > 0
+
+
+async def test_an_archive_that_reads_and_refuses_writes_fails_a_sweep(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its disk is full: each thread would else be tried for minutes, and nobody told."""
+    monkeypatch.setattr("helix_temporal.coldtier.archive.retry_pause", lambda *_, **__: 0.0)
+    tiers = await tiers_that_refuse_writes(2)
+    assert_told_as_failed(await Attempt(tiers.hot, tiers.worker()).run())
+    assert tiers.blobs.count("put") == 2 * 5 * UNANSWERED_WRITES
+
+
+async def test_a_sweep_that_writes_nothing_in_time_is_no_good_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such an archive may answer late as well: time that is over is no answer."""
+    monkeypatch.setattr("helix_temporal.stores.threads.sweep._THREAD_SECONDS", 0.2)
+    tiers = await tiers_that_refuse_writes(2)
+    assert_told_as_failed(await Attempt(tiers.hot, tiers.worker()).run())
+
+
+@pytest.mark.parametrize(
+    ("details", "failures"),
+    [
+        (ActivityCancellationDetails(timed_out=True), 1),
+        (ActivityCancellationDetails(not_found=True), 1),
+        (ActivityCancellationDetails(worker_shutdown=True), 0),
+    ],
+    ids=["timed out", "given up", "worker stops"],
+)
+async def test_a_sweep_that_is_cancelled_tells_what_it_has_seen(
+    monkeypatch: pytest.MonkeyPatch, details: ActivityCancellationDetails, failures: int
+) -> None:
+    """Its time may be over by the archive; where its worker stops another one goes on."""
+    archive, begun = _Archive(set(), AWAY), asyncio.Event()
+
+    async def hang(_: FlushThread) -> FlushReceipt:
+        begun.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    monkeypatch.setattr(archive, "flush", hang)
+    attempt = Attempt(await hot_threads(1), archive)
+    running = asyncio.create_task(attempt.run())
+    await begun.wait()
+    attempt.environment.cancel(details)
+    told = await running
+    assert told["helix_archive_unarchived_bytes", ""] > 0
+    assert told.get(("helix_maintenance_failures", "sweep"), 0) == failures
+    assert ("helix_maintenance_last_success_timestamp_seconds", "sweep") not in told
