@@ -326,10 +326,11 @@ class CleanupActivities:
     """Cleans up the session store.
 
     Args:
+        cleanup: None where there is no session store: then there is nothing to clean up.
         beat_every: Seconds between background heartbeats.
     """
 
-    def __init__(self, cleanup: Cleanup, *, beat_every: float = 1.0) -> None:
+    def __init__(self, cleanup: Cleanup | None, *, beat_every: float = 1.0) -> None:
         self._cleanup, self._beat_every = cleanup, beat_every
 
     @activity.defn(name="helix.cleanup.expired")
@@ -337,6 +338,9 @@ class CleanupActivities:
     @limited_as("maintenance")
     async def expired(self, request: CleanUpExpiredInput) -> CleanupSummary:
         """End sessions past their time; the next attempt goes on where this one was."""
+        cleanup = self._cleanup
+        if cleanup is None:
+            return CleanupSummary()
         last = list(activity.info().heartbeat_details[:2])
         cursor, summary = _parse_progress(last, CleanupSummary)
 
@@ -347,7 +351,7 @@ class CleanupActivities:
         # A page of sessions with many snapshots takes longer than the heartbeat time-out.
         async with heartbeat_in_background(self._beat_every, lambda: last):
             with _recording_pass("cleanup_expired") as counts:
-                done = await self._cleanup.clean_up_expired(request, report, cursor=cursor, summary=summary)
+                done = await cleanup.clean_up_expired(request, report, cursor=cursor, summary=summary)
                 counts[:] = done.detected, done.marked, done.error_count
                 return done
 
@@ -356,6 +360,8 @@ class CleanupActivities:
     @limited_as("maintenance")
     async def old(self, request: CleanUpOldInput) -> AgeCleanupSummary:
         """Delete sessions that nobody has changed for long."""
+        if self._cleanup is None:
+            return AgeCleanupSummary()
         async with heartbeat_with_progress(self._beat_every):
             with _recording_pass("cleanup_old") as counts:
                 done = await self._cleanup.clean_up_old(request)
@@ -367,6 +373,8 @@ class CleanupActivities:
     @limited_as("maintenance")
     async def operations(self, request: PurgeOperationsInput) -> PurgeOperationsResult:
         """Forget operations of long ago."""
+        if self._cleanup is None:
+            return PurgeOperationsResult()
         async with heartbeat_with_progress(self._beat_every):
             with _recording_pass("cleanup_operations") as counts:
                 purged = await self._cleanup.forget_operations(request.older_than_ms)
