@@ -285,7 +285,8 @@ class WakingActivities:
             return "running"
         if before is not None and _in_vain(before, deadline, request.again_after):
             return "left"
-        queue = request.task_queue if before is None else request.task_queue or before.task_queue
+        # Its own one first: workers of another task queue over the same store may lack its agents.
+        queue = (None if before is None else before.task_queue) or request.task_queue
         try:
             await client.start_workflow(
                 SESSION_WORKFLOW,
