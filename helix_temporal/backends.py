@@ -447,6 +447,7 @@ class Backends:
         holders = (
             *(sessions, threads, maintenance, locks, usage),
             WakingActivities(self._sessions, beat_every=every, deployment=settings.deployment),
+            CleanupActivities(self._make_cleanup(), beat_every=every),
             DeletionActivities(
                 self.threads, self.payloads, self.usage, self.streams, self._sessions, beat_every=every
             ),
@@ -482,14 +483,15 @@ class Backends:
         if self._sessions is None:
             return ()
         limit = self.settings.limits.payload_bytes
-        every = self.settings.timeouts.heartbeat_every.total_seconds()
         return (
             SessionStoreActivities(self._sessions, max_payload=limit),
             CheckpointActivities(self._sessions, max_payload=limit),
-            CleanupActivities(
-                Cleanup(self._sessions, self.workspaces, self._temporal_executions()), beat_every=every
-            ),
         )
+
+    def _make_cleanup(self) -> Cleanup | None:
+        if self._sessions is None:
+            return None
+        return Cleanup(self._sessions, self.workspaces, self._temporal_executions())
 
     def make_session_activities(self, registry: AgentRegistry) -> SessionActivities:
         """What the session workflow asks for."""

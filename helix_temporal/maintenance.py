@@ -59,7 +59,8 @@ class MaintenancePlan:
             step took, are deleted, where their thread has been at rest for as long.  Longer than any
             message may wait to be taken up.
         cleanup: End sessions that are past their time, and forget operations older than a week.
-        delete_after: Delete sessions that nobody has changed for so long then; None keeps all.
+        delete_after: Delete sessions that nobody has changed for so long then, and those of their sub-agents
+            with them; None keeps all.
         wake: Start sessions that ended while they waited for people, and whose deadline has passed: so
             much later than it the turn goes on.
 

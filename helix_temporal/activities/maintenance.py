@@ -302,7 +302,8 @@ class WakingActivities:
             return "running"
         if before is not None and _in_vain(before, deadline, request.again_after):
             return "left"
-        queue = request.task_queue if before is None else request.task_queue or before.task_queue
+        # Its own one first: workers of another task queue over the same store may lack its agents.
+        queue = (None if before is None else before.task_queue) or request.task_queue
         try:
             await client.start_workflow(
                 SESSION_WORKFLOW,
@@ -343,10 +344,11 @@ class CleanupActivities:
     """Cleans up the session store.
 
     Args:
+        cleanup: None where there is no session store: then there is nothing to clean up.
         beat_every: Seconds between background heartbeats.
     """
 
-    def __init__(self, cleanup: Cleanup, *, beat_every: float = 1.0) -> None:
+    def __init__(self, cleanup: Cleanup | None, *, beat_every: float = 1.0) -> None:
         self._cleanup, self._beat_every = cleanup, beat_every
 
     @activity.defn(name="helix.cleanup.expired")
@@ -354,6 +356,9 @@ class CleanupActivities:
     @limited_as("maintenance")
     async def expired(self, request: CleanUpExpiredInput) -> CleanupSummary:
         """End sessions past their time; the next attempt goes on where this one was."""
+        cleanup = self._cleanup
+        if cleanup is None:
+            return CleanupSummary()
         last = list(activity.info().heartbeat_details[:2])
         cursor, summary = _parse_progress(last, CleanupSummary)
 
@@ -364,7 +369,7 @@ class CleanupActivities:
         # A page of sessions with many snapshots takes longer than the heartbeat time-out.
         async with heartbeat_in_background(self._beat_every, lambda: last):
             with _recording_pass("cleanup_expired") as counts:
-                done = await self._cleanup.clean_up_expired(request, report, cursor=cursor, summary=summary)
+                done = await cleanup.clean_up_expired(request, report, cursor=cursor, summary=summary)
                 counts[:] = done.detected, done.marked, done.error_count
                 return done
 
@@ -373,6 +378,8 @@ class CleanupActivities:
     @limited_as("maintenance")
     async def old(self, request: CleanUpOldInput) -> AgeCleanupSummary:
         """Delete sessions that nobody has changed for long."""
+        if self._cleanup is None:
+            return AgeCleanupSummary()
         async with heartbeat_with_progress(self._beat_every):
             with _recording_pass("cleanup_old") as counts:
                 done = await self._cleanup.clean_up_old(request)
@@ -384,6 +391,8 @@ class CleanupActivities:
     @limited_as("maintenance")
     async def operations(self, request: PurgeOperationsInput) -> PurgeOperationsResult:
         """Forget operations of long ago."""
+        if self._cleanup is None:
+            return PurgeOperationsResult()
         async with heartbeat_with_progress(self._beat_every):
             with _recording_pass("cleanup_operations") as counts:
                 purged = await self._cleanup.forget_operations(request.older_than_ms)

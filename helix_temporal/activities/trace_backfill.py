@@ -4,9 +4,12 @@ A worker that is killed loses the spans that it had not exported yet.  Who has t
 once more, and nothing new.
 """
 
+import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
+from helix_temporal.errors import HelixError, StoreUnavailableError
 from helix_temporal.models.checkpoints import Run
 from helix_temporal.models.states import TERMINAL, SubSessionRef
 from helix_temporal.models.store_calls import OrderBy, SessionQuery
@@ -24,6 +27,7 @@ from helix_temporal.telemetry.spans import (
     spans_of_usage,
 )
 
+_log: Final = logging.getLogger(__name__)
 _PAGE = 200
 
 
@@ -36,6 +40,7 @@ class BackfillSummary:
         turns: Told, each with all its spans; ``abandoned`` of them died.
         under_way: Turns that have not ended: nothing is told of them yet.
         untraced: Turns that had no trace, since their workers told nothing.
+        failed: Sessions that could not be read to their end.
     """
 
     sessions: int = 0
@@ -43,7 +48,16 @@ class BackfillSummary:
     abandoned: int = 0
     under_way: int = 0
     untraced: int = 0
+    failed: int = 0
     spans: int = 0
+
+
+ReportFailure = Callable[[str, HelixError], None]
+"""Told of each session that could not be read."""
+
+
+def _log_failure(session_id: str, error: HelixError) -> None:
+    _log.warning("session %r is not told whole: %s", session_id, error)
 
 
 class TraceBackfill:
@@ -52,14 +66,22 @@ class TraceBackfill:
     Args:
         sessions: Has the turns, as runs.
         usage: Has their model calls and tool calls.
-        emit: Takes the spans.
+        emit: Takes the spans; a `StoreUnavailableError` of it ends the backfill.
+        report_failure: Told of sessions that could not be read.
     """
 
-    def __init__(self, sessions: SessionStore, usage: UsageStore, emit: Callable[[Span], None]) -> None:
+    def __init__(
+        self,
+        sessions: SessionStore,
+        usage: UsageStore,
+        emit: Callable[[Span], None],
+        report_failure: ReportFailure = _log_failure,
+    ) -> None:
         self._sessions, self._usage, self._emit = sessions, usage, emit
+        self._report_failure = report_failure
 
     async def tell_since(self, since_ms: int, session_id: str | None = None) -> BackfillSummary:
-        """Tell all turns that ended since then, of one session or of all.
+        """Tell all turns that ended since then, of one session or of all; a damaged one stops no other.
 
         Raises:
             StoreUnavailableError: A store does not answer; what was told before may be told again.
@@ -67,7 +89,13 @@ class TraceBackfill:
         found = BackfillSummary()
         ids = self._list_sessions(since_ms) if session_id is None else _only(session_id)
         async for each in ids:
-            await self._tell_session(each, since_ms, found)
+            try:
+                await self._tell_session(each, since_ms, found)
+            except StoreUnavailableError:
+                raise
+            except HelixError as error:
+                found.failed += 1
+                self._report_failure(each, error)
         return found
 
     async def _list_sessions(self, since_ms: int) -> AsyncIterator[str]:

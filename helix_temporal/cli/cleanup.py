@@ -32,7 +32,11 @@ Row = tuple[str, int]
 Expired = Annotated[bool, typer.Option("--expired", help="End sessions that are past their time.")]
 OlderThan = Annotated[
     float | None,
-    typer.Option(metavar="DAYS", help="Delete sessions that nobody has changed for so long, and threads."),
+    typer.Option(
+        metavar="DAYS",
+        help="Delete sessions that nobody has changed for so long, and threads; sub-agents' go with their"
+        " callers'.",
+    ),
 ]
 Operations = Annotated[
     bool, typer.Option("--operations", help="Forget operations that are older than a week.")

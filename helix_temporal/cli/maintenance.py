@@ -34,7 +34,11 @@ def maintenance(
         bool, typer.Option("--audit", help="Verify a thirtieth of the archive each day.")
     ] = False,
     delete_after: Annotated[
-        float | None, typer.Option(metavar="DAYS", help="Delete sessions unchanged for so long.")
+        float | None,
+        typer.Option(
+            metavar="DAYS",
+            help="Delete sessions unchanged for so long; sub-agents' go with their callers'.",
+        ),
     ] = None,
 ) -> None:
     """Create the Temporal Schedules of maintenance, and serve them until SIGTERM or Ctrl-C.

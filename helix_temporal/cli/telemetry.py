@@ -11,7 +11,7 @@ from helix_temporal._setting_rules import parse_duration
 from helix_temporal.activities.trace_backfill import BackfillSummary, TraceBackfill
 from helix_temporal.backends import Backends
 from helix_temporal.cli._errors import exit_on_error
-from helix_temporal.errors import InvalidConfigError, StoreUnavailableError
+from helix_temporal.errors import HelixError, InvalidConfigError, StoreUnavailableError
 from helix_temporal.settings import Settings
 from helix_temporal.telemetry.emitter import Emitter, make_provider
 from helix_temporal.telemetry.spans import Span
@@ -41,17 +41,20 @@ def backfill(
     """Tell turns again from the stores: the same spans under the same ids.
 
     A worker that is killed loses the spans that it had not exported.  What the collector has already, it
-    gets once more.  Texts of conversations are not told.  Exit status 1 if spans could not be exported; what
-    a sampler leaves out is not to be.
+    gets once more.  Texts of conversations are not told.  It ends as soon as the collector takes nothing.
+    Exit status 1 if spans could not be exported, or a session could not be read, which is then named; what a
+    sampler leaves out is not to be.
     """
     with exit_on_error():
         try:
             within = parse_duration(since)
         except ValueError as error:
             raise InvalidConfigError(f"--since: {error}") from None
-        found = asyncio.run(_tell(Settings.from_env(os.environ), within, session))
-    for name, number in _rows(*found):
+        found, sampled = asyncio.run(_tell(Settings.from_env(os.environ), within, session))
+    for name, number in _rows(found, sampled):
         typer.echo(f"{name:<32}{number:>10,}")
+    if found.failed:
+        raise typer.Exit(1)
 
 
 def _rows(found: BackfillSummary, sampled: int) -> list[tuple[str, int]]:
@@ -61,6 +64,7 @@ def _rows(found: BackfillSummary, sampled: int) -> list[tuple[str, int]]:
         ("  of them abandoned", found.abandoned),
         ("turns under way", found.under_way),
         ("turns without a trace", found.untraced),
+        ("sessions that failed", found.failed),
         ("spans", found.spans),
         ("  of them not sampled", found.spans - sampled),
     ]
@@ -77,20 +81,22 @@ async def _tell(settings: Settings, within: timedelta, session_id: str | None) -
                 " set HELIX_POSTGRES_DSN, HELIX_REDIS_URL or HELIX_DATA_DIRECTORY"
             )
         sessions = backends.sessions
-        outlet = _Outlet(Emitter(make_provider(exporter), owned=True))
-        work = TraceBackfill(sessions, backends.usage, outlet.emit)
-        since_ms = await sessions.now() - int(within.total_seconds() * 1000)
-        found = await work.tell_since(since_ms, session_id)
-        await asyncio.to_thread(outlet.close)
+        outlet = _Outlet(Emitter(make_provider(exporter), owned=True), exporter)
+        try:
+            work = TraceBackfill(sessions, backends.usage, outlet.emit, _print_failure)
+            since_ms = await sessions.now() - int(within.total_seconds() * 1000)
+            found = await work.tell_since(since_ms, session_id)
+        finally:
+            await asyncio.to_thread(outlet.close)
     finally:
         await backends.close()
-    sampled = outlet.sampled
-    if exporter.failed or exporter.exported < sampled:
-        raise StoreUnavailableError(
-            f"{exporter.exported} of {sampled} spans were exported; does the collector answer? "
-            "OTEL_EXPORTER_OTLP_ENDPOINT says where it is. Run this again: spans keep their ids"
-        )
-    return found, sampled
+    if exporter.failed or exporter.exported < outlet.sampled:
+        raise outlet.lost_spans_error()
+    return found, outlet.sampled
+
+
+def _print_failure(session_id: str, error: HelixError) -> None:
+    typer.secho(f"{session_id}: {error}", fg="red", err=True)
 
 
 def _make_exporter() -> Any:
@@ -104,9 +110,10 @@ def _make_exporter() -> Any:
 class _Outlet:
     """Gives spans to an emitter, no faster than they are exported."""
 
-    def __init__(self, emitter: Emitter) -> None:
-        self._emitter = emitter
+    def __init__(self, emitter: Emitter, exporter: "_CountingExporter") -> None:
+        self._emitter, self._exporter = emitter, exporter
         self._emitted = 0
+        self._patience = _PATIENCE
 
     @property
     def sampled(self) -> int:
@@ -114,16 +121,35 @@ class _Outlet:
         return self._emitted - self._emitter.unsampled
 
     def emit(self, span: Span) -> None:
-        """Emit a span; waits once in a while."""
+        """Emit a span; waits once in a while.
+
+        Raises:
+            StoreUnavailableError: Of the spans since it last waited the collector has taken none.
+        """
         self._emitter.emit(span)
         if span.ref.sampled:
             self._emitted += 1
             if self._emitted % _AT_ONCE == 0:
-                self._emitter.flush(_PATIENCE)
+                self._flush()
+
+    def _flush(self) -> None:
+        exported, failed = self._exporter.exported, self._exporter.failed
+        flushed = self._emitter.flush(_PATIENCE)
+        refused = self._exporter.failed > failed
+        if self._exporter.exported == exported and (refused or not flushed):
+            self._patience = 0.0
+            raise self.lost_spans_error()
+
+    def lost_spans_error(self) -> StoreUnavailableError:
+        """Says how many spans have arrived, and what to do."""
+        return StoreUnavailableError(
+            f"{self._exporter.exported} of {self.sampled} spans were exported; does the collector answer? "
+            "OTEL_EXPORTER_OTLP_ENDPOINT says where it is. Run this again: spans keep their ids"
+        )
 
     def close(self) -> None:
-        """Wait for the rest."""
-        self._emitter.close(_PATIENCE)
+        """Wait for the rest, unless the collector has taken nothing."""
+        self._emitter.close(self._patience)
 
 
 class _CountingExporter:

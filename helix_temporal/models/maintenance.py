@@ -250,7 +250,7 @@ class AgeCleanupSummary(WireModel):
 
 
 class CleanUpOldInput(WireModel):
-    """Delete sessions that nobody has changed for so long (ms)."""
+    """Delete sessions that nobody has changed for so long (ms); sub-agents' go with their callers'."""
 
     max_age_ms: Annotated[int, Field(ge=1000)]
     page: Limit = 200

@@ -402,7 +402,8 @@ class WakeInput(WireModel):
     """Start sessions that ended while they waited, and whose deadline has passed since.
 
     Attributes:
-        task_queue: On which they are started; None for that of their last execution.
+        task_queue: On which they are started where Temporal no longer knows their last execution, which
+            says it otherwise; None for that of the worker that runs this.
         page: How many are looked for at once.
         most: Stop after so many were started; the next run goes on.
         again_after: Seconds after which one is started again whose last start came to nothing.

@@ -93,7 +93,9 @@ class Cleanup:
     ) -> AgeCleanupSummary:
         """Delete sessions that nobody has changed for ``max_age_ms``, their workspace snapshots first.
 
-        One whose snapshots can't be deleted stays, and is named.
+        One that has a parent here, as a sub-agent's, goes with it and not before: the parent may need it
+        again, however long it has been at rest.  One whose parent is gone goes by its own age.  One whose
+        snapshots can't be deleted stays, and is named.
 
         Raises:
             StoreUnavailableError: The store does not answer.
@@ -108,8 +110,10 @@ class Cleanup:
         summary = AgeCleanupSummary()
         while True:
             page = await self._store.list_sessions(query)
+            parents = set[str]()
             for each in page.sessions:
-                summary = await self._delete_old(each, summary, dry_run=request.dry_run)
+                if await self._goes_by_own_age(each, parents):
+                    summary = await self._delete_old(each, summary, dry_run=request.dry_run)
             if report is not None:
                 report(summary)
             if page.next_cursor is None:
@@ -227,6 +231,21 @@ class Cleanup:
         except Exception as error:  # noqa: BLE001 (a provider's own; the others must go on)
             return deleted, _cleanup_error(session_id, "snapshots", error)
         return deleted, None
+
+    async def _goes_by_own_age(self, session: SessionSummary, parents: set[str]) -> bool:
+        """Whether a session has no parent here; ``parents`` are those that were found to be there."""
+        parent = session.parent_session_id
+        if parent is None:
+            return True
+        if parent not in parents and await self._is_there(parent):
+            parents.add(parent)
+        # What is gone itself went with its parent since it was listed.
+        return parent not in parents and await self._is_there(session.session_id)
+
+    async def _is_there(self, session_id: str) -> bool:
+        """Whether a session is in the store; a damaged one is."""
+        found = await _result_or_error(session_id, "load", self._store.session_exists(session_id))
+        return isinstance(found, CleanupError) or found
 
     async def _delete_old(
         self, session: SessionSummary, summary: AgeCleanupSummary, *, dry_run: bool

@@ -60,9 +60,17 @@ def named(example: str, kind: str) -> Manifest:
     return found
 
 
+def variables_of(example: str, component: str = "sessions") -> dict[str, str]:
+    """The variables that one kind of pod has from ConfigMaps."""
+    (container,) = pods(golden(example))[component]["containers"]
+    names = [each["configMapRef"]["name"] for each in container["envFrom"] if "configMapRef" in each]
+    maps = {each["metadata"]["name"]: each for each in golden(example) if each["kind"] == "ConfigMap"}
+    return {name: value for each in names for name, value in maps[each]["data"].items()}
+
+
 def settings_of(example: str) -> Settings:
     """What the workers of a set of values read."""
-    return Settings.from_env({**SECRETS, **named(example, "ConfigMap")["data"]})
+    return Settings.from_env({**SECRETS, **variables_of(example)})
 
 
 def selects(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
@@ -173,7 +181,7 @@ def test_settings_are_read_by_settings(example: str) -> None:
 
 def test_large_and_broken_numbers_come_as_they_are() -> None:
     """As Helm prints a number it would be 2.097152e+06."""
-    data = named("production", "ConfigMap")["data"]
+    data = variables_of("production")
     assert (data["HELIX_LIMIT_MESSAGE_BYTES"], data["HELIX_TIMEOUT_STORE_RETRY_INITIAL"]) == (
         "2097152",
         "0.5",
@@ -251,16 +259,34 @@ def test_the_chart_has_the_version_of_the_package() -> None:
 
 @pytest.mark.parametrize("example", [each for each in EXAMPLES if "migrate" in pods(golden(each))])
 def test_tables_are_brought_up_to_date_before_anything_of_the_release_is_there(example: str) -> None:
-    """Workers refuse older tables; and what runs before an install finds no ConfigMap or account of it."""
+    """Workers refuse older tables; and what runs before an install brings its ConfigMap along."""
     job = named(example, "Job")
     assert job["metadata"]["annotations"]["helm.sh/hook"] == "pre-install,pre-upgrade"
     spec = pods(golden(example))["migrate"]
     (container,) = spec["containers"]
     assert (container["command"], container["args"]) == (["helix-temporal"], ["migrate"])
     assert "serviceAccountName" not in spec
-    assert [each for each in container.get("envFrom", []) if "configMapRef" in each] == []
-    env = {each["name"]: each["value"] for each in container["env"]}
-    assert env == named(example, "ConfigMap")["data"]
+    (own,) = (each for each in container["envFrom"] if "configMapRef" in each)
+    (settings,) = (
+        each
+        for each in golden(example)
+        if each["metadata"]["name"] == own["configMapRef"]["name"] and each["kind"] == "ConfigMap"
+    )
+    hooks = settings["metadata"]["annotations"]
+    assert hooks["helm.sh/hook"] == job["metadata"]["annotations"]["helm.sh/hook"]
+    assert int(hooks["helm.sh/hook-weight"]) < int(
+        job["metadata"]["annotations"].get("helm.sh/hook-weight", 0)
+    )
+
+
+@pytest.mark.parametrize("example", [each for each in EXAMPLES if "migrate" in pods(golden(each))])
+def test_migrations_and_workers_read_a_variable_that_stands_twice_alike(example: str) -> None:
+    """In the settings and in the Secret: a job with another table prefix migrates what nobody reads."""
+    running = pods(golden(example))
+    (job,), (worker,) = running["migrate"]["containers"], running["maintenance"]["containers"]
+    assert [[*each] for each in job["envFrom"]] == [[*each] for each in worker["envFrom"]]
+    assert job.get("env", []) == worker.get("env", [])
+    assert variables_of(example, "migrate") == variables_of(example, "maintenance")
 
 
 def test_both_kinds_of_workers_run_their_commands() -> None:
@@ -407,7 +433,7 @@ def test_the_trial_reaches_the_servers() -> None:
     """Three commands lead to an answer, or the first impression is an error."""
     secret, service = server("Secret"), server("Service")
     assert values_of("trial")["existingSecret"] == secret["metadata"]["name"]
-    settings = Settings.from_env({**secret["stringData"], **named("trial", "ConfigMap")["data"]})
+    settings = Settings.from_env({**secret["stringData"], **variables_of("trial")})
     host, ports = service["metadata"]["name"], {each["port"] for each in service["spec"]["ports"]}
     urls = " ".join(map(str, (settings.s3_endpoint, *secret["stringData"].values())))
     named_there = [settings.temporal_address, *re.findall(r"//(?:[^@/ ]*@)?([^/ ]+)", urls)]

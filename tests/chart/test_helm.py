@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.architecture._chart import CHART, EXAMPLES, HELM, path_of_golden
 from tests.chart._helm import render, run_helm
@@ -223,6 +224,16 @@ def test_a_common_variable_reaches_all_pods(tmp_path: Path) -> None:
     pods = [each for each in found.split("---\n") if "HELIX_POSTGRES_DSN" in each]
     kinds = [line for each in pods for line in each.splitlines() if line.startswith("kind:")]
     assert sorted(kinds) == ["kind: Deployment", "kind: Deployment", "kind: Job", "kind: Pod"]
+
+
+def test_releases_of_one_installation_may_share_a_job(tmp_path: Path) -> None:
+    """One release for each build: workers of the old one are not missed where those of the new one serve."""
+    monitor = {"enabled": True, "job": "agents"}
+    values = {"settings": {"HELIX_METRICS_PROMETHEUS": "0.0.0.0:9464"}, "metrics": {"podMonitor": monitor}}
+    found = [yaml.safe_load(each) for each in rendering(tmp_path, values).split("---\n")]
+    (taken,) = (each["spec"] for each in found if each and each["kind"] == "PodMonitor")
+    (endpoint,) = taken["podMetricsEndpoints"]
+    assert endpoint["relabelings"] == [{"targetLabel": "job", "replacement": "agents"}]
 
 
 def test_versions_by_hand_are_taken_and_the_notes_say_what_to_do(tmp_path: Path) -> None:

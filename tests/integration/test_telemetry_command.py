@@ -11,12 +11,15 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from typer.testing import CliRunner, Result
 
 from helix_temporal.backends import Backends
+from helix_temporal.cli import telemetry
 from helix_temporal.cli.commands import app
+from helix_temporal.errors import StoreCorruptError, StoreUnavailableError
 from helix_temporal.models.checkpoints import NewRun, RunChange, RunStatus
 from helix_temporal.models.states import CreateSession
 from helix_temporal.models.traces import TurnTrace
 from helix_temporal.models.usage import TokenCounts, TokenUsageEntry, ToolUsageEntry
 from helix_temporal.settings import Settings
+from helix_temporal.stores.sessions import RowSessions
 from helix_temporal.telemetry.ids import SpanRef, derive_span_id, derive_trace_id
 
 
@@ -104,6 +107,18 @@ async def record_turn(backends: Backends, session_id: str, *, ended: bool) -> No
         await store.update_run(session_id, "r", RunChange(status=RunStatus.COMPLETED))
 
 
+def break_reads_of(session_id: str, error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the store fail wherever the runs of a session are read."""
+    whole = RowSessions.list_runs
+
+    async def list_runs(self: RowSessions, asked: str, **page: Any) -> Any:
+        if asked == session_id:
+            raise error
+        return await whole(self, asked, **page)
+
+    monkeypatch.setattr(RowSessions, "list_runs", list_runs)
+
+
 def backfill(variables: dict[str, str], *arguments: str) -> Result:
     return CliRunner().invoke(app, ["telemetry", "backfill", *arguments], env=variables)
 
@@ -124,6 +139,7 @@ def test_it_exports_all_turns_that_ended(variables: dict[str, str], collector: C
         "of them abandoned": 0,
         "turns under way": 1,
         "turns without a trace": 0,
+        "sessions that failed": 0,
         "spans": 6,
         "of them not sampled": 0,
     }
@@ -166,6 +182,40 @@ def test_a_collector_that_refuses_is_a_failure(variables: dict[str, str], collec
     found = backfill(variables, "--since", "2h")
     assert found.exit_code == 1
     assert "0 of 6 spans" in found.output
+
+
+def test_a_damaged_session_stops_no_other(
+    variables: dict[str, str], collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is named, and the command fails at its end."""
+    break_reads_of("one", StoreCorruptError("its rows make no sense"), monkeypatch)
+    found = backfill(variables, "--since", "2h")
+    assert found.exit_code == 1
+    assert "one: its rows make no sense" in found.stderr
+    assert (table(found)["turns told"], table(found)["sessions that failed"]) == (1, 1)
+    assert {int.from_bytes(each.trace_id, "big") for each in collector.spans} == {derive_trace_id("two", "r")}
+
+
+def test_what_was_told_before_a_store_goes_away_is_exported(
+    variables: dict[str, str], collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next run has less to tell."""
+    break_reads_of("two", StoreUnavailableError("the store is away"), monkeypatch)
+    found = backfill(variables, "--since", "2h")
+    assert found.exit_code == 1
+    assert "the store is away" in found.stderr
+    assert {int.from_bytes(each.trace_id, "big") for each in collector.spans} == {derive_trace_id("one", "r")}
+
+
+def test_a_collector_that_takes_nothing_ends_it_soon(
+    variables: dict[str, str], collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each batch may wait for its time-out: to tell everything to nobody would take hours."""
+    monkeypatch.setattr(telemetry, "_AT_ONCE", 3)
+    collector.status = 400
+    found = backfill(variables, "--since", "2h")
+    assert found.exit_code == 1
+    assert "0 of 3 spans" in found.stderr
 
 
 def test_spans_that_its_sampler_drops_are_no_failure(variables: dict[str, str], collector: Collector) -> None:

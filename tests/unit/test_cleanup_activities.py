@@ -10,9 +10,18 @@ from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
 from helix_temporal.activities.maintenance import CleanupActivities
+from helix_temporal.backends import Backends
 from helix_temporal.errors import StoreCorruptError, StoreUnavailableError
-from helix_temporal.models.maintenance import CleanUpExpiredInput, CleanupSummary
+from helix_temporal.models.maintenance import (
+    AgeCleanupSummary,
+    CleanUpExpiredInput,
+    CleanUpOldInput,
+    CleanupSummary,
+    PurgeOperationsInput,
+    PurgeOperationsResult,
+)
 from helix_temporal.models.states import CreateSession, SessionState, SessionStatus, WorkspaceRef
+from helix_temporal.settings import Settings
 from helix_temporal.stores.cleanup import Cleanup
 from helix_temporal.stores.memory.backend import MemoryBackend
 from helix_temporal.stores.sessions import RowSessions
@@ -162,3 +171,14 @@ def _damaged(store: RowSessions, damaged: str) -> Any:
         return await store.load_state(session_id)
 
     return _Failing(store, load_state=load_state)
+
+
+async def test_without_a_session_store_there_is_nothing_to_clean_up() -> None:
+    """The schedule runs there as well, every hour: it must not fail for want of its activities."""
+    backends = Backends(Settings(session_store="none"))
+    found = {each.__temporal_activity_definition.name: each for each in backends.make_activities([])}
+    run = ActivityEnvironment().run
+    assert await run(found["helix.cleanup.expired"], REQUEST) == CleanupSummary()
+    assert await run(found["helix.cleanup.old"], CleanUpOldInput(max_age_ms=1000)) == AgeCleanupSummary()
+    purged = await run(found["helix.cleanup.operations"], PurgeOperationsInput())
+    assert purged == PurgeOperationsResult()

@@ -212,6 +212,19 @@ async def test_without_a_session_store_nobody_knows_whose_deadline_has_passed(
         assert await answer(stand, sid) == NO_ANSWER
 
 
+async def test_a_session_is_woken_on_the_task_queue_on_which_it_ran(place: Settings, sid: str) -> None:
+    """Two task queues of one deployment share a store: the other one's workers lack the session's agents."""
+    desk = Desk()
+    desk.scripts[sid] = asks_once(SOON)
+    async with served(place, desk, suspend="exit") as stand:
+        await left(stand, sid)
+        await due(stand)
+        assert (await wake(stand, task_queue=f"{sid}-other")).woken == 1
+        described = await stand.handle(sid).describe()
+        assert described.task_queue == stand.served.plugin.settings.task_queue
+        assert await answer(stand, sid) == NO_ANSWER
+
+
 async def test_a_deadline_leaves_those_alone_that_have_none(place: Settings, sid: str) -> None:
     """The call that nobody answered in time has its result; the other one still waits."""
     desk = Desk()

@@ -8,7 +8,13 @@ import pytest
 
 from helix_temporal.errors import StoreUnavailableError
 from helix_temporal.models.maintenance import CleanUpExpiredInput, CleanUpOldInput, CleanupSummary
-from helix_temporal.models.states import CreateSession, SessionState, SessionStatus, WorkspaceRef
+from helix_temporal.models.states import (
+    CreateSession,
+    SessionState,
+    SessionStatus,
+    SubSessionRef,
+    WorkspaceRef,
+)
 from helix_temporal.stores.cleanup import Cleanup
 from helix_temporal.stores.protocols.sessions import SessionStore
 from helix_temporal.testing.contracts._sessions_base import SessionFixtures, loaded
@@ -159,6 +165,34 @@ class CleanupContract(SessionFixtures):
         assert (summary.scanned, summary.deleted, summary.changed) == (1, 1, 0)
         assert not await store.session_exists("a")
         assert await store.session_exists("b")
+
+    async def test_a_sub_agent_is_as_old_as_the_session_that_has_it(self, store: SessionStore) -> None:
+        """One that its caller has not needed for long keeps its thread while the caller is used."""
+        await _make(store, "caller", None)
+        for session_id, parent in (("helper", "caller"), ("orphan", "gone")):
+            await store.create_session(session_id, CreateSession(parent_session_id=parent))
+        await store.add_sub_session_refs("caller", [SubSessionRef(sub_session_id="helper")])
+        await asyncio.sleep(1.1)
+        await store.increment_step_count("caller")
+        dry = await Cleanup(store).clean_up_old(CleanUpOldInput(max_age_ms=1000, dry_run=True))
+        assert (dry.scanned, dry.would_delete) == (1, 1)
+        used = await Cleanup(store).clean_up_old(CleanUpOldInput(max_age_ms=1000))
+        assert (used.scanned, used.deleted, used.error_count) == (1, 1, 0)
+        there = [await store.session_exists(each) for each in ("caller", "helper", "orphan")]
+        assert there == [True, True, False]
+
+    async def test_a_sub_agent_goes_with_the_session_that_has_it(self, store: SessionStore) -> None:
+        """Once the caller is old, however young the sub-agent's own session is; it is counted once."""
+        await _make(store, "caller", None)
+        await store.create_session("old", CreateSession(parent_session_id="caller"))
+        await store.create_session("young", CreateSession(parent_session_id="caller"))
+        refs = [SubSessionRef(sub_session_id=each) for each in ("old", "young")]
+        await store.add_sub_session_refs("caller", refs)
+        await asyncio.sleep(1.1)
+        await store.increment_step_count("young")
+        summary = await Cleanup(store).clean_up_old(CleanUpOldInput(max_age_ms=1000))
+        assert (summary.scanned, summary.deleted, summary.error_count) == (1, 1, 0)
+        assert [await store.session_exists(each) for each in ("caller", "old", "young")] == [False] * 3
 
     async def test_snapshots_go_before_the_session_that_names_them(self, store: SessionStore) -> None:
         """One whose provider fails, or is not here, stays: nobody else knows its snapshots (case 121)."""

@@ -168,6 +168,13 @@ httpGet:
 {{ toYaml .probe }}
 {{- end -}}
 
+{{/* What a ConfigMap with the settings holds. */}}
+{{- define "helix.settings" -}}
+{{- range $name, $value := .Values.settings }}
+{{ $name }}: {{ include "helix.text" $value | quote }}
+{{- end }}
+{{- end -}}
+
 {{- define "helix.secretRef" -}}
 {{- if .Values.existingSecret -}}
 - secretRef:
