@@ -154,5 +154,10 @@ def refuse_clients(listener: socket.socket, context: ssl.SSLContext) -> None:
     with contextlib.suppress(OSError):
         while True:
             connection, _ = listener.accept()
-            with contextlib.suppress(ssl.SSLError), connection:
-                context.wrap_socket(connection, server_side=True)
+            with context.wrap_socket(connection, server_side=True, do_handshake_on_connect=False) as refused:
+                with contextlib.suppress(ssl.SSLError):
+                    refused.do_handshake()
+                # What the client sent is read to its end: closed before, the kernel may drop the alert.
+                refused.settimeout(5)
+                while socket.socket.recv(refused, 4096):
+                    continue

@@ -162,7 +162,8 @@ async def test_an_ask_asks_the_server_once(
     call = service._rpc_call
 
     async def counted(self: ServiceClient, rpc: str, *given: Any, **options: Any) -> Any:
-        called.append(rpc)
+        if rpc != "check":  # by which the worker sees that Temporal is there
+            called.append(rpc)
         return await call(self, rpc, *given, **options)
 
     monkeypatch.setattr(service, "_rpc_call", counted)
