@@ -292,6 +292,8 @@ async def until_refused(shore: Shore, sid: str, count: int) -> None:
     async with asyncio.timeout(20):
         while await refusals(shore, sid) < count:  # noqa: ASYNC110 (another process tells)
             await asyncio.sleep(0.05)
+        # What comes in the same workflow task as the refusal is refused with it: the session has seen it then.
+        await shore.stand.sessions.session(sid).get_status()
 
 
 async def test_a_message_during_the_idle_end_without_the_archive_does_not_wait_for_it(
