@@ -292,7 +292,7 @@ async def until_refused(shore: Shore, sid: str, count: int) -> None:
     async with asyncio.timeout(20):
         while await refusals(shore, sid) < count:  # noqa: ASYNC110 (another process tells)
             await asyncio.sleep(0.05)
-        # What comes in the same workflow task as the refusal is refused with it: the session has seen it then.
+        # What comes in one workflow task with the refusal is refused with it; now the session has seen it.
         await shore.stand.sessions.session(sid).get_status()
 
 
