@@ -10,7 +10,12 @@ import pytest
 from temporalio.api.enums.v1 import TimeoutType
 from temporalio.api.history.v1 import HistoryEvent, WorkflowTaskTimedOutEventAttributes
 from temporalio.api.taskqueue.v1 import PollerInfo
-from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest, DescribeTaskQueueResponse
+from temporalio.api.workflowservice.v1 import (
+    DescribeTaskQueueRequest,
+    DescribeTaskQueueResponse,
+    DescribeWorkflowExecutionResponse,
+)
+from temporalio.service import RPCError, RPCStatusCode
 
 from helix_temporal.client import _diagnosis
 from helix_temporal.client._diagnosis import Diagnosis, describe_task_timeout
@@ -132,3 +137,25 @@ async def test_a_failure_of_before_somebody_asked_is_no_reason_to_give_up(
     told = await diagnosis_of(SimpleNamespace()).watch_execution("w", "session 'w'")
     assert "attempt 9" in told
     assert not attempts
+
+
+async def test_a_sub_agent_that_has_ended_meanwhile_hides_no_other_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nothing was known to hold the session up, though its own calls failed."""
+    found = DescribeWorkflowExecutionResponse()
+    found.pending_workflow_task.attempt = 3
+    found.pending_children.add().workflow_id = "child"
+
+    async def describe(_self: Diagnosis, workflow_id: str) -> Any:
+        if workflow_id == "child":
+            raise RPCError("not found", RPCStatusCode.NOT_FOUND, b"")
+        return SimpleNamespace(raw_description=found, id=workflow_id, workflow_type="helix.session")
+
+    async def no_events(_self: Diagnosis, _described: Any) -> list[HistoryEvent]:
+        return []
+
+    monkeypatch.setattr(Diagnosis, "_describe_execution", describe)
+    monkeypatch.setattr(Diagnosis, "_newest_events", no_events)
+    (failing,) = await diagnosis_of(SimpleNamespace(namespace="default")).find_failing_calls("w")
+    assert (failing.activity, failing.attempt) == ("workflow task of helix.session", 3)
