@@ -249,6 +249,8 @@ async def worker_without_activities(client: Client, settings: Settings) -> Worke
         workflows=WORKFLOWS,
         activities=[older_activity],
         workflow_runner=UnsandboxedWorkflowRunner(),
+        # As `RollOutInterceptor` has it with every plugin: else the server may hand each try to it again.
+        disable_eager_activity_execution=True,
     )
 
 
