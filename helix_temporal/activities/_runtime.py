@@ -332,6 +332,22 @@ def is_bug(error: BaseException) -> bool:
     return isinstance(error, _BUGS) and not isinstance(error, _PASSING)
 
 
+_ENDED_BY_SOMEBODY: Final = ("cancel_requested", "worker_shutdown", "paused", "reset")
+
+
+def is_given_up() -> bool:
+    """Whether Temporal cancelled the attempt since it heard nothing of it, and nobody wanted it to end."""
+    details = find_cancellation()
+    if details is None or any(getattr(details, name) for name in _ENDED_BY_SOMEBODY):
+        return False
+    return details.timed_out or details.not_found
+
+
+def find_cancellation() -> activity.ActivityCancellationDetails | None:
+    """Why the activity was cancelled; None if it was not, or if this is none."""
+    return activity.cancellation_details() if activity.in_activity() else None
+
+
 def is_cancellation(error: BaseException) -> bool:
     """Whether the activity, or the task that runs the code, was cancelled; the exception passes then.
 

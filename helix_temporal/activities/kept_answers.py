@@ -3,11 +3,15 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
-from temporalio import activity
-
-from helix_temporal.activities._runtime import STORE_AWAY_PAUSES, repeat_while_away, wait_for_drain_end
+from helix_temporal.activities._runtime import (
+    STORE_AWAY_PAUSES,
+    find_cancellation,
+    is_given_up,
+    repeat_while_away,
+    wait_for_drain_end,
+)
 from helix_temporal.models.stored_messages import Head
 
 _log = logging.getLogger(__name__)
@@ -16,8 +20,6 @@ R = TypeVar("R")
 
 Step = tuple[str, int, Head]
 """The thread, the epoch and the head of a step: what all its attempts share."""
-
-_ENDED_BY_SOMEBODY: Final = ("cancel_requested", "worker_shutdown", "paused", "reset")
 
 
 class _Storing:
@@ -56,7 +58,7 @@ class KeptAnswers:
             return await repeat_while_away(append, what, STORE_AWAY_PAUSES)
         except asyncio.CancelledError:
             task = asyncio.current_task()
-            if task is None or not _is_given_up():
+            if task is None or not is_given_up():
                 raise
             task.uncancel()
             _log.warning("%s is kept in memory, though Temporal has given up its attempt", what)
@@ -104,18 +106,5 @@ async def _store_while_wanted(work: Coroutine[Any, Any, R], storing: _Storing) -
 
 
 def _is_cancelled_by_somebody() -> bool:
-    details = _find_cancellation()
+    details = find_cancellation()
     return details is not None and details.cancel_requested
-
-
-def _is_given_up() -> bool:
-    """Whether Temporal cancelled the attempt since it heard nothing of it, and nobody wanted it to end."""
-    details = _find_cancellation()
-    if details is None or any(getattr(details, name) for name in _ENDED_BY_SOMEBODY):
-        return False
-    return details.timed_out or details.not_found
-
-
-def _find_cancellation() -> activity.ActivityCancellationDetails | None:
-    """Why the activity was cancelled; None if it was not, or if this is none."""
-    return activity.cancellation_details() if activity.in_activity() else None

@@ -15,6 +15,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from helix_temporal.activities._runtime import (
     heartbeat_in_background,
     heartbeat_with_progress,
+    is_given_up,
     limited_as,
     raise_application_errors,
 )
@@ -69,7 +70,7 @@ def _recording_pass(schedule: str) -> Iterator[list[int]]:
     try:
         yield counts
     except (Exception, asyncio.CancelledError) as error:
-        if not isinstance(error, asyncio.CancelledError) or _is_out_of_time():
+        if not isinstance(error, asyncio.CancelledError) or is_given_up():
             metrics.MAINTENANCE_FAILURES.add(schedule=schedule)
             metrics.MAINTENANCE_LAST_END.set(time.time(), schedule=schedule)
         raise
@@ -80,12 +81,6 @@ def _recording_pass(schedule: str) -> Iterator[list[int]]:
     metrics.MAINTENANCE_DURATION.record_since(began, schedule=schedule)
     metrics.MAINTENANCE_LAST_END.set(time.time(), schedule=schedule)
     metrics.MAINTENANCE_LAST_SUCCESS.set(time.time(), schedule=schedule)
-
-
-def _is_out_of_time() -> bool:
-    """Whether the activity is cancelled because Temporal has given its attempt up."""
-    details = activity.cancellation_details()
-    return details is not None and (details.timed_out or details.not_found)
 
 
 def _record_unarchived(unarchived: Unarchived) -> None:

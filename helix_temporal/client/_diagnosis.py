@@ -161,7 +161,7 @@ class Diagnosis:
             nothing of a store that may be back by now.  The session is opened all the same once it is back.
         """
         reported: list[Any] = []
-        before: int | None = None
+        first_attempt: int | None = None
         pause = _FIRST_LOOK
         while True:
             await asyncio.sleep(pause)
@@ -179,8 +179,9 @@ class Diagnosis:
             reported = seen
             unopened = [each for each in failing if each.since and _is_kept_from_opening(each)]
             attempt = unopened[0].attempt if unopened else 0
-            before = attempt if before is None else before
-            if attempt != before and unopened and time.time() - unopened[0].since / 1000 >= _UNOPENED:
+            if first_attempt is None:
+                first_attempt = attempt
+            if unopened and attempt != first_attempt and time.time() - unopened[0].since / 1000 >= _UNOPENED:
                 return describe_calls(unopened)
             pause = _UNOPENED_LOOK if unopened else _NEXT_LOOK
 

@@ -3,7 +3,8 @@
 import asyncio
 import hashlib
 import uuid
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, TypedDict, Unpack
 
 from temporalio.service import RPCError, RPCStatusCode
@@ -262,6 +263,11 @@ class SessionHandle:
             InvalidConfigError: No stream store is known.
         """
         workflow_id = self._updates.get_workflow_handle(self.session_id).id
+        begun: Callable[[], Awaitable[int | None]] | None = None
+        if run_id is not None:
+            begun = partial(self._find_start_of_run, run_id)
+        elif message_id is not None:
+            begun = partial(self._find_start_of_answer, message_id)
         follow = StreamFollower(
             self._connection.streams,
             self.session_id,
@@ -269,23 +275,25 @@ class SessionHandle:
             run_id=run_id,
             message_id=message_id,
             until=until,
-            begun=lambda: self._find_start(run_id, message_id),
+            begun=begun,
             missing=lambda: self._connection.diagnosis.warn_of_wait(workflow_id, "stream"),
         )
         return follow.follow_chunks()
 
-    async def _find_start(self, run_id: str | None, message_id: str | None) -> int | None:
-        """Where a turn begins, 0 where that is not known; None where it may be still to come."""
+    async def _find_start_of_run(self, run_id: str) -> int:
+        """Where a turn begins; 0 where that is not known."""
         try:
-            if run_id is not None:
-                run = await self.get_run(run_id)
-                return 0 if run is None else run.start_sequence
-            if message_id is not None:
-                await self.find_turn(message_id)
+            run = await self.get_run(run_id)
         except SessionNotFoundError:
-            return 0 if run_id is not None else None
-        except InvalidRequestError:
-            return None  # no turn that has ended has the message
+            return 0
+        return 0 if run is None else run.start_sequence
+
+    async def _find_start_of_answer(self, message_id: str) -> int | None:
+        """0 where the turn that answers a message has ended; None where it may be still to come."""
+        try:
+            await self.find_turn(message_id)
+        except (SessionNotFoundError, InvalidRequestError):
+            return None
         return 0
 
     @typed_call

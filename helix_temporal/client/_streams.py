@@ -277,24 +277,33 @@ async def find_newest_turn(store: StreamStore, session_id: str) -> int | None:
     if info is None:
         return None
     found = info.first_sequence - 1
-    async with contextlib.aclosing(read_kept_chunks(store, session_id, info.last_sequence)) as chunks:
-        async for stored in chunks:
-            if b'"run_started"' in stored.body and isinstance(stored.chunk, RunStarted):
-                found = stored.sequence - 1
+    async for place, _ in _read_beginnings(store, session_id, info.last_sequence):
+        found = place
     return found
 
 
 async def find_turn_of_message(store: StreamStore, session_id: str, message_id: str) -> int | None:
-    """After which sequence the turn that answers a message comes; None where its beginning is not kept."""
+    """The place from which the turn that answers a message can be read; None where that is not kept."""
     info = await store.get_info(session_id)
     if info is None:
         return None
-    async with contextlib.aclosing(read_kept_chunks(store, session_id, info.last_sequence)) as chunks:
-        async for stored in chunks:
-            chunk = stored.chunk if b'"run_started"' in stored.body else None
-            if isinstance(chunk, RunStarted) and message_id in chunk.message_ids:
-                return stored.sequence - 1
+    async with contextlib.aclosing(_read_beginnings(store, session_id, info.last_sequence)) as beginnings:
+        async for place, turn in beginnings:
+            if message_id in turn.message_ids:
+                return place
     return None
+
+
+async def _read_beginnings(
+    store: StreamStore, session_id: str, last: int
+) -> AsyncGenerator[tuple[int, RunStarted]]:
+    """The turns whose beginning is kept up to a sequence, each with the place before it."""
+    async with contextlib.aclosing(read_kept_chunks(store, session_id, last)) as chunks:
+        async for stored in chunks:
+            # Most chunks are pieces of text, which need not be decoded.
+            chunk = stored.chunk if b'"run_started"' in stored.body else None
+            if isinstance(chunk, RunStarted):
+                yield stored.sequence - 1, chunk
 
 
 async def read_kept_chunks(store: StreamStore, session_id: str, last: int) -> AsyncGenerator[StoredChunk]:
@@ -395,7 +404,7 @@ class LiveAsk:
             after=after,
             message_id=self.message_id,
             expected=lambda: not asked.done(),
-            begun=self._may_be_to_come,
+            begun=_look_at_all_kept,
         )
         self._pump = pump = asyncio.create_task(_pass_chunks_on(follow.follow_chunks(), asked, queue))
         try:
@@ -418,15 +427,16 @@ class LiveAsk:
             return None  # it is asked all the same: a stream only shows, and its turn is found by the message
         return None if info is None else info.last_sequence
 
-    async def _may_be_to_come(self) -> None:
-        """No place: what is kept, and what comes, is looked through for the turn."""
-
     def _start_ask(self) -> "asyncio.Task[AskResult]":
         if self._task is None:
             self._task = asyncio.create_task(self._ask())
             # Whoever leaves early does not want to know.
             self._task.add_done_callback(discard_error)
         return self._task
+
+
+async def _look_at_all_kept() -> None:
+    """As `begun` of a `StreamFollower`: the turn was asked for just now, so it may be still to come."""
 
 
 async def _pass_chunks_on(

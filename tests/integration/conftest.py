@@ -1,11 +1,14 @@
 """Stores for the commands that work on them."""
 
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from helix_temporal.cli.commands import app
+from tests._collector import Collector
 
 
 @pytest.fixture(params=["postgres", "redis", "sqlite"])
@@ -27,3 +30,14 @@ def empty_store(
     if request.param == "postgres":
         assert CliRunner().invoke(app, ["migrate"], env=chosen).exit_code == 0
     return chosen
+
+
+@pytest.fixture
+def collector() -> Iterator[Collector]:
+    found = Collector()
+    thread = threading.Thread(target=found.server.serve_forever, daemon=True)
+    thread.start()
+    yield found
+    found.server.shutdown()
+    found.server.server_close()
+    thread.join()

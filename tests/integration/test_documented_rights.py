@@ -1,4 +1,4 @@
-"""All commands, started by their variables alone, with exactly the rights that `docs/operations.md` lists."""
+"""Commands of production, by their variables alone, with exactly the rights of `docs/operations.md`."""
 
 import asyncio
 import re
@@ -18,6 +18,7 @@ from helix_temporal.devstack import S3Endpoint, seaweedfs
 from helix_temporal.devstack.programs import free_port
 from helix_temporal.settings import Settings
 from helix_temporal.worker import connect
+from tests._collector import Collector
 from tests._commands import running, start
 from tests.docs._pages import ROOT
 
@@ -166,6 +167,7 @@ async def test_every_command_has_enough_with_what_the_page_lists(
     common: dict[str, str],
     redis_user: dict[str, str],
     postgres_users: tuple[dict[str, str], dict[str, str]],
+    collector: Collector,
     tmp_path: Path,
 ) -> None:
     """With keys for one prefix of the bucket no worker started, and no test had noticed."""
@@ -199,3 +201,5 @@ async def test_every_command_has_enough_with_what_the_page_lists(
     assert "wrong" not in run(tmp_path, variables, "thread", "verify", session_id)
     run(tmp_path, variables, "thread", "show", session_id)
     run(tmp_path, variables, "cleanup", "--expired", "--operations")
+    exported = {**variables, "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url}
+    run(tmp_path, exported, "telemetry", "backfill", "--since", "1h")

@@ -1,13 +1,9 @@
 """``helix-temporal telemetry backfill`` on real stores, to a collector that listens."""
 
 import asyncio
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from typer.testing import CliRunner, Result
 
 from helix_temporal.backends import Backends
@@ -21,53 +17,7 @@ from helix_temporal.models.usage import TokenCounts, TokenUsageEntry, ToolUsageE
 from helix_temporal.settings import Settings
 from helix_temporal.stores.sessions import RowSessions
 from helix_temporal.telemetry.ids import SpanRef, derive_span_id, derive_trace_id
-
-
-class Collector:
-    """Takes spans by OTLP over HTTP.
-
-    Attributes:
-        url: Its address.
-        spans: All that came.
-        status: What it answers.
-    """
-
-    def __init__(self) -> None:
-        self.spans: list[Any] = []
-        self.status = 200
-        collector = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["content-length"]))
-                if collector.status == 200:
-                    collector.take(body)
-                self.send_response(collector.status)
-                self.end_headers()
-
-            def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 (the base's name)
-                return
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
-
-    def take(self, body: bytes) -> None:
-        """Keep the spans of a request."""
-        request = ExportTraceServiceRequest.FromString(body)
-        for resource in request.resource_spans:
-            for scope in resource.scope_spans:
-                self.spans += scope.spans
-
-
-@pytest.fixture
-def collector() -> Iterator[Collector]:
-    found = Collector()
-    thread = threading.Thread(target=found.server.serve_forever, daemon=True)
-    thread.start()
-    yield found
-    found.server.shutdown()
-    found.server.server_close()
-    thread.join()
+from tests._collector import Collector
 
 
 @pytest.fixture

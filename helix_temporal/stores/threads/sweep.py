@@ -119,12 +119,7 @@ async def sweep_threads(
     while True:
         page = await hot.scan_page(cursor, request.page)
         waiting = [each.thread_id for each in page.threads if request.evict or not each.is_archived]
-        if threads.archives:
-            found = await visits.visit_all(waiting)
-        else:
-            # Nothing is to be read of them: a visit would find that there is no archive.
-            found = [_without_archive(each) for each in waiting]
-        summary = add_swept(summary, found, len(page.threads) - len(waiting))
+        summary = add_swept(summary, await visits.visit_all(waiting), len(page.threads) - len(waiting))
         summary, cursor = left.added_to(summary), page.cursor
         if cursor is None:
             visits.check_answered()
@@ -151,10 +146,6 @@ def add_swept(summary: SweepResult, found: Sequence[SweptThread], unchanged: int
     )
 
 
-def _without_archive(thread_id: str) -> SweptThread:
-    return SweptThread(thread_id, "gone", detail="no_cold_tier")
-
-
 async def sweep_thread(
     hot: HotTier,
     threads: ThreadStore,
@@ -173,7 +164,8 @@ async def sweep_thread(
         HelixError: It cannot be archived.
     """
     if not threads.archives:
-        return _without_archive(thread_id)
+        # Nothing is read of it: this is so for each hot thread, each minute.
+        return SweptThread(thread_id, "gone", detail="no_cold_tier")
     header = await hot.read_header(thread_id)
     if header is None or header.deleted:
         return SweptThread(thread_id, "gone")
