@@ -31,18 +31,25 @@ def start(directory: Path, variables: dict[str, str], *arguments: str) -> "subpr
     )
 
 
+def read_until(process: "subprocess.Popen[str]", *texts: str) -> str:
+    """What a command prints until each of the texts was in a line, in whichever order."""
+    assert process.stdout is not None
+    read = ""
+    while not all(each in read for each in texts):
+        line = process.stdout.readline()
+        assert line, read
+        read += line
+    return read
+
+
 @contextmanager
 def running(
     directory: Path, variables: dict[str, str], *arguments: str, until: str
 ) -> Iterator["subprocess.Popen[str]"]:
     """A command, once it has printed a line; it must then stop by itself when told to."""
     process = start(directory, variables, *arguments)
-    assert process.stdout is not None
-    read: list[str] = []
     try:
-        while until not in (line := process.stdout.readline()):
-            assert line, "".join(read)
-            read.append(line)
+        read_until(process, until)
         yield process
     finally:
         process.send_signal(signal.SIGCONT)

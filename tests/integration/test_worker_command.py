@@ -19,7 +19,7 @@ from helix_temporal.devstack.programs import free_port
 from helix_temporal.settings import Settings
 from helix_temporal.testing.proxy import FaultProxy
 from helix_temporal.worker import connect, startup_line
-from tests._commands import RUN, environment, running, start
+from tests._commands import RUN, environment, read_until, running, start
 from tests.docs._pages import ROOT
 from tests.workflows._releases import build_of, make_current, until
 
@@ -198,16 +198,18 @@ async def test_a_store_that_is_away_is_a_few_lines_of_the_log(
             sessions = SessionClient(client, task_queue=queue)
             proxy.refuse()
             asking = asyncio.create_task(sessions.ask(f"{queue}-clerk", "Who?", agent="clerk", timeout=60))
-            await asyncio.sleep(6)
+            both = ("helix.sessions.open failed, attempt 1, of ", "store away: ")
+            output = await asyncio.to_thread(read_until, process, *both)
             proxy.refuse(False)
             assert (await asking).text == "I am the clerk."
-            await asyncio.sleep(5)
+            output += await asyncio.to_thread(read_until, process, "store back: ")
         finally:
             process.send_signal(signal.SIGTERM)
-            output, _ = await asyncio.to_thread(process.communicate, timeout=30)
-    assert output.count("store away: threads in redis, state in redis: StoreUnavailableError: Redis at") == 1
-    assert output.count("store back: ") == 1
-    assert "helix.sessions.open failed, attempt 1, of " in output
+            output += (await asyncio.to_thread(process.communicate, timeout=30))[0]
+    # On a busy machine one of the two stores may be late, not refused, and then it has a line of its own.
+    assert output.count("store away: ") <= 2
+    assert output.count("store back: ") <= 2
+    assert "in redis: StoreUnavailableError: Redis at" in output
     assert "Traceback" not in output, output
 
 
