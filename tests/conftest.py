@@ -34,11 +34,18 @@ def pytest_configure(config: pytest.Config) -> None:
         config.stash[_BROKER] = _services.Broker()
 
 
+_SLOW_SECONDS = 300
+"""In which a slow test must have ended, unless it says otherwise."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests that a loop runs say where they hang; others would be given a loop by that."""
     # What takes long begins first, so that no process is left alone with it at the end.
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
     for item in items:
+        if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
+            # On a busy machine they take three times as long, and have not hung.
+            item.add_marker(pytest.mark.timeout(_SLOW_SECONDS))
         if isinstance(item, pytest.Function) and _waiting.is_coroutine_test(item):
             item.fixturenames.append(_waiting.FIXTURE)
 

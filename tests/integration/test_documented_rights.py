@@ -160,7 +160,7 @@ async def until_jobs_ended(client: Client, queue: str) -> None:
     raise AssertionError(f"some jobs did not end: {counted}")
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("stores", PLACES)
 async def test_every_command_has_enough_with_what_the_page_lists(
     stores: str,

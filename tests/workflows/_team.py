@@ -23,7 +23,7 @@ from helix_temporal.models.agents import BeforeUserMessage, UserMessageDecision
 from helix_temporal.models.messages import ToolCall, Usage
 from tests.workflows._desk import Gate
 
-HURRIED = 3
+HURRIED = 6
 """Seconds in which a question of the agent ``hurried`` must be answered; a busy machine is slow to end it."""
 
 

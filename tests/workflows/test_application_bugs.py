@@ -22,6 +22,7 @@ from helix_temporal.agents import (
     ModelEvent,
     ModelRequest,
     ModelResponse,
+    ScriptedModel,
     TextDelta,
     tool,
 )
@@ -199,6 +200,7 @@ class Caller:
 
 MISSPELT: list[int] = []
 LEFT: list[int] = []
+WELL = Agent(name="well", model=ScriptedModel(lambda _: "at once"))
 AGENTS = [
     Agent(name="finding", model=Caller(), tools=[find]),
     Agent(name="reserved", model=Caller(), tools=[find], hide_errors=True),
@@ -225,6 +227,7 @@ AGENTS = [
     Agent(name="counting", model=AWAY, context=ContextPolicy(max_tokens=10, count_tokens=_counts)),
     Agent(name="hooked", model=AWAY, hooks=Hooks(before_user_message=_typo)),
     Agent(name="busy", model=BUSY),
+    WELL,
     Agent(name="odd", model=ODD),
     Agent(name="away", model=AWAY),
 ]
@@ -232,9 +235,9 @@ AGENTS = [
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def served(temporal_address: str, redis_url: str, s3: S3Endpoint) -> AsyncIterator[Served]:
-    """A worker whose model calls may take 6 seconds with all attempts."""
+    """A worker whose model calls may take 9 seconds with all attempts."""
     timeouts = TIMEOUTS.model_copy(
-        update={"model_start_to_close": timedelta(seconds=5), "model_schedule_to_close": timedelta(seconds=6)}
+        update={"model_start_to_close": timedelta(seconds=5), "model_schedule_to_close": timedelta(seconds=9)}
     )
     settings = make_settings(
         temporal_address, redis_url, s3, f"t{uuid.uuid4().hex[:12]}", timeouts=timeouts, session_store="none"
@@ -416,7 +419,7 @@ async def test_a_queue_without_workers_is_named(
     monkeypatch.setattr(_updates, "_QUERY_SECONDS", 1.0)
     nobody = SessionClient(served.client, task_queue=unique)
     with pytest.raises(TimeoutError) as caught:
-        await nobody.ask(unique, "hello", agent="busy", timeout=2)
+        await nobody.ask(unique, "hello", agent="well", timeout=2)
     assert f"no worker polls task queue '{unique}' in namespace 'default'" in str(caught.value)
     with pytest.raises(NoWorkerError, match=f"no worker polls task queue '{unique}'"):
         await nobody.session(unique).get_status()
@@ -425,16 +428,16 @@ async def test_a_queue_without_workers_is_named(
 async def test_a_session_that_runs_on_another_queue_is_found_there(served: Served, unique: str) -> None:
     """Its run stays on the queue on which it was started."""
     with pytest.raises(TimeoutError):
-        await SessionClient(served.client, task_queue=unique).send(unique, "hello", agent="busy", timeout=1)
+        await SessionClient(served.client, task_queue=unique).send(unique, "hello", agent="well", timeout=1)
     with pytest.raises(TimeoutError) as caught:
-        await served.sessions.ask(unique, "hello", agent="busy", timeout=2)
+        await served.sessions.ask(unique, "hello", agent="well", timeout=2)
     assert f"no worker polls task queue '{unique}'" in str(caught.value)
     queue = served.plugin.settings.task_queue
     assert f"workers poll task queue '{queue}' there" in str(caught.value)
     assert f"was started there, not on task queue '{queue}' of this client" in str(caught.value)
     assert "terminate the run" in str(caught.value)
     await served.client.get_workflow_handle(workflow_id(unique)).terminate()
-    assert (await served.sessions.ask(unique, "hello", agent="busy", timeout=30)).text == "at last"
+    assert (await served.sessions.ask(unique, "hello", agent="well", timeout=30)).text == "at once"
 
 
 async def test_a_read_that_nobody_serves_ends(
@@ -454,8 +457,8 @@ async def test_a_worker_that_is_gone_is_told_of_soon(
     """The server remembers whom it saw for minutes; what nobody takes says more."""
     monkeypatch.setattr(_diagnosis, "_UNSERVED", 1.0)
     settings = served.plugin.settings.model_copy(update={"task_queue": unique})
-    async with session_worker(settings, [Agent(name="busy", model=BUSY)], drain=1.0) as short:
-        assert (await short.sessions.ask(unique, "hello", agent="busy", timeout=30)).text == "at last"
+    async with session_worker(settings, [WELL], drain=1.0) as short:
+        assert (await short.sessions.ask(unique, "hello", agent="well", timeout=30)).text == "at once"
     session = SessionClient(served.client, task_queue=unique).session(unique)
     for told in (session.get_status, session.list_messages):
         with pytest.raises(NoWorkerError, match=f"no worker has polled task queue '{unique}'"):
@@ -470,7 +473,7 @@ async def test_the_log_names_the_missing_worker_before_the_call_that_failed_at_i
     call = FailingCall(activity="slow_lookup", attempt=2, error="TimeoutError: activity Heartbeat timeout")
     monkeypatch.setattr(Diagnosis, "find_failing_calls", AsyncMock(return_value=(call,)))
     with pytest.raises(TimeoutError):
-        await SessionClient(served.client, task_queue=unique).ask(unique, "hello", agent="busy", timeout=2)
+        await SessionClient(served.client, task_queue=unique).ask(unique, "hello", agent="well", timeout=2)
     assert f": no worker polls task queue '{unique}'" in caplog.text
     assert "slow_lookup fails, attempt 2: the worker gave no sign of life" in caplog.text
 
@@ -483,6 +486,6 @@ async def test_a_namespace_that_is_not_there_is_told(served: Served, unique: str
     )
     sessions = SessionClient(client, task_queue=settings.task_queue)
     with pytest.raises(InvalidConfigError, match=f"namespace '{unique}' is not known"):
-        await sessions.ask(unique, "hello", agent="busy", timeout=10)
+        await sessions.ask(unique, "hello", agent="well", timeout=10)
     with pytest.raises(InvalidConfigError, match=f"namespace '{unique}' is not known"):
         await sessions.session(unique).list_messages()

@@ -150,7 +150,7 @@ async def test_a_session_whose_agent_no_version_has_fails_and_names_those_that_w
     settings: Settings, sid: str
 ) -> None:
     """The time of a roll-out is that of all versions together."""
-    timeouts = TIMEOUTS.model_copy(update={"roll_out": timedelta(seconds=8)})
+    timeouts = TIMEOUTS.model_copy(update={"roll_out": timedelta(seconds=20)})
     releases = Releases(settings.model_copy(update={"timeouts": timeouts}), Book())
     async with releases.serve(OLD) as old, releases.serve(NEW):
         await releases.make_current(old, OLD)
