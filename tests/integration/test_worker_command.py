@@ -192,6 +192,7 @@ async def test_a_store_that_is_away_is_a_few_lines_of_the_log(
         url = redis._replace(netloc=proxy.address).geturl()
         named = {**variables, "HELIX_REDIS_URL": url, "HELIX_REDIS_PREFIX": f"{queue}:"}
         process = start(shop, named, "worker", "shop")
+        output = ""
         try:
             await asyncio.to_thread(wait_until_healthy, named)
             client, _ = await connect(Settings.from_env(variables))
@@ -199,7 +200,7 @@ async def test_a_store_that_is_away_is_a_few_lines_of_the_log(
             proxy.refuse()
             asking = asyncio.create_task(sessions.ask(f"{queue}-clerk", "Who?", agent="clerk", timeout=60))
             both = ("helix.sessions.open failed, attempt 1, of ", "store away: ")
-            output = await asyncio.to_thread(read_until, process, *both)
+            output += await asyncio.to_thread(read_until, process, *both)
             proxy.refuse(False)
             assert (await asking).text == "I am the clerk."
             output += await asyncio.to_thread(read_until, process, "store back: ")
