@@ -1,0 +1,517 @@
+"""What people see of sessions: plain data without HTML, as the command line prints it and the pages show it.
+
+Times are milliseconds since 1970.  Text is as it is stored: who shows it makes control characters visible.
+"""
+
+from decimal import Decimal
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
+
+from helix_temporal.models.checkpoints import RunStatus
+from helix_temporal.models.states import ErrorInfo, SessionStatus
+
+Millis = Annotated[int, Field(ge=0)]
+CallStatus = Literal["running", "waiting", "done", "failed", "denied", "expired", "unanswered"]
+"""``unanswered``: the thread has no result of it, and nothing waits for one."""
+
+
+class View(BaseModel):
+    """Base of what is shown; written as JSON with every field, so that its schema says what comes."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+# ---- sums -------------------------------------------------------------------------------------------
+
+
+class TokenSums(View):
+    """Tokens; ``input`` holds what was read from and written to a cache, ``output`` the reasoning."""
+
+    input: int = 0
+    output: int = 0
+    cached: int = 0
+    cache_written: int = 0
+    reasoning: int = 0
+
+    @property
+    def total(self) -> int:
+        """All that went in and came out."""
+        return self.input + self.output
+
+
+class UsageSums(View):
+    """What a session used, or it and its descendants.
+
+    Attributes:
+        model_calls, tool_calls, failed_tool_calls, sub_agent_calls: How many were recorded.
+        cost_usd: None where no entry has one.
+        duration_ms: Of all model and tool calls together.
+        by_model: Tokens by the model's name.
+        by_tool: Calls by the tool's name: all, failed, milliseconds together.
+        session_ids: Whose entries were added up.
+    """
+
+    tokens: TokenSums = TokenSums()
+    model_calls: int = 0
+    tool_calls: int = 0
+    failed_tool_calls: int = 0
+    sub_agent_calls: int = 0
+    cost_usd: Decimal | None = None
+    duration_ms: int = 0
+    by_model: dict[str, TokenSums] = Field(default_factory=dict)
+    by_tool: "dict[str, ToolSums]" = Field(default_factory=dict)
+    custom: dict[str, dict[str, Decimal]] = Field(default_factory=dict)
+    session_ids: tuple[str, ...] = ()
+    first_at: Millis | None = None
+    last_at: Millis | None = None
+
+
+class ToolSums(View):
+    """Calls of one tool; ``duration_ms`` of all together."""
+
+    calls: int = 0
+    failed: int = 0
+    duration_ms: int = 0
+
+
+# ---- sessions ---------------------------------------------------------------------------------------
+
+
+class SessionOverview(View):
+    """A session in a list.
+
+    Attributes:
+        steps: Model calls so far.
+        parent_session_id: Whose sub-agent it is.
+        metadata: As the application set it.
+    """
+
+    session_id: str
+    agent: str = ""
+    user_id: str | None = None
+    title: str = ""
+    status: SessionStatus
+    steps: int = 0
+    tags: tuple[str, ...] = ()
+    metadata: dict[str, JsonValue] = Field(default_factory=dict)
+    parent_session_id: str | None = None
+    expires_at: Millis | None = None
+    created_at: Millis = 0
+    updated_at: Millis = 0
+
+
+class SessionList(View):
+    """A page of sessions; ``next_cursor`` is None on the last one."""
+
+    sessions: tuple[SessionOverview, ...] = ()
+    next_cursor: str | None = None
+
+
+class WaitingFor(View):
+    """A call that waits for a client, a person or a sub-agent.
+
+    Attributes:
+        call_id: What an answer names.
+        kind: ``approval``: somebody must allow it; ``client``: somebody must give its result.
+        arguments: None where they could not be read.
+        turn: Whose call it is; None where that is not known.
+    """
+
+    call_id: str
+    tool: str
+    kind: Literal["client", "approval", "sub_agent"]
+    arguments: JsonValue = None
+    since: Millis | None = None
+    until: Millis | None = None
+    run_id: str | None = None
+    turn: int | None = None
+    sub_session_id: str | None = None
+
+
+class ThreadPlace(View):
+    """How a thread is stored.
+
+    Attributes:
+        messages: Of finished turns; ``unfinished`` those of the turn under way.
+        bytes: Packed.
+        archived: Messages that the archive has; None where there is no archive.
+        unarchived: Messages that only the hot store has.
+        epoch: Number of the open that may write; ``opened_at`` when that was.
+        manifest_version, segments: Of the archive; None where there is none, or it does not answer.
+        problem: What kept this from being read in full: a store that is away, a damaged archive.
+    """
+
+    thread_id: str
+    messages: int = 0
+    unfinished: int = 0
+    bytes: int = 0
+    hot: bool = False
+    archived: int | None = None
+    unarchived: int = 0
+    epoch: int = 0
+    opened_at: Millis | None = None
+    owner: str = ""
+    closed: bool = False
+    slice_version: int = 0
+    slice_bytes: int = 0
+    adapter: str = ""
+    manifest_version: int | None = None
+    segments: tuple["SegmentPlace", ...] = ()
+    objects: int | None = None
+    object_bytes: int | None = None
+    problem: str | None = None
+
+
+class SegmentPlace(View):
+    """One object of an archive and the messages in it: positions from ``first`` up to ``stop``."""
+
+    name: str
+    first: int
+    stop: int
+    bytes: int
+
+
+class SessionView(View):
+    """Where one session stands.
+
+    Attributes:
+        overview: As in a list.
+        mode: ``standard`` or ``persistent``; None where it was never written.
+        messages, turns: In the thread; ``turns`` are those that were started.
+        live_run: The run under way, or that waits.
+        waiting: Whom it waits for.
+        children, forked_from: Other sessions that belong to it.
+        problem: A store that is away, or damage, in the way of the rest.
+    """
+
+    overview: SessionOverview
+    mode: str | None = None
+    version: int = 0
+    thread_id: str = ""
+    messages: int = 0
+    turns: int = 0
+    live_run: "TurnAttempt | None" = None
+    waiting: tuple[WaitingFor, ...] = ()
+    failure_reason: str | None = None
+    error: ErrorInfo | None = None
+    output: JsonValue = None
+    children: tuple[str, ...] = ()
+    root_session_id: str | None = None
+    forked_from: str | None = None
+    usage: UsageSums = UsageSums()
+    place: ThreadPlace | None = None
+    problem: str | None = None
+
+
+# ---- conversation -----------------------------------------------------------------------------------
+
+
+class ModelCall(View):
+    """One model call as the usage store has it: also of steps that were thrown away."""
+
+    model: str
+    step: int = 0
+    at: Millis = 0
+    tokens: TokenSums = TokenSums()
+    cost_usd: Decimal | None = None
+    duration_ms: int = 0
+
+
+class TurnAttempt(View):
+    """One run of a turn.
+
+    Attributes:
+        turn: Its number in the session, dense over all runs.
+        kept: Its messages are in the thread; False: it was aborted, cut or taken back.
+        start: Position in the thread before it.
+        workflow_id, workflow_run_id: Of the execution that ran it, for Temporal's page.
+    """
+
+    run_id: str
+    turn: int
+    status: RunStatus
+    reason: str | None = None
+    error: ErrorInfo | None = None
+    steps: int = 0
+    start: int = 0
+    kept: bool = True
+    started_at: Millis | None = None
+    ended_at: Millis | None = None
+    workflow_id: str | None = None
+    workflow_run_id: str | None = None
+    model_calls: tuple[ModelCall, ...] = ()
+
+
+class ConversationCall(View):
+    """A tool call with its result.
+
+    Attributes:
+        call_id: The provider's, in its message; ``position`` is of the message that asks, ``at`` the call's
+            number in it.
+        result: Text or parts; None where there is none.
+        result_position: Of the message with the result.
+        sub_session_id: Of the sub-agent that it called.
+        cut: Characters of arguments and result that a page leaves out; `read_message` has them.
+    """
+
+    call_id: str
+    name: str
+    position: int
+    at: int = 0
+    arguments: JsonValue = None
+    status: CallStatus = "done"
+    result: JsonValue = None
+    result_position: int | None = None
+    error: str | None = None
+    duration_ms: int | None = None
+    sub_session_id: str | None = None
+    waiting: WaitingFor | None = None
+    cut: int = 0
+
+
+class ConversationMessage(View):
+    """A message of a turn; results of tools stand with their calls instead.
+
+    Attributes:
+        parts: None where the content is plain text; else images, files, thinking as stored, bytes left out.
+        size: Bytes as stored.
+        cut: Characters of the text that a page leaves out; `read_message` has them.
+        step: Of the turn, from 1, for a model's answer: names the model call whose context can be shown.
+        damage: Why the body could not be read; the rest is empty then.
+    """
+
+    message_id: str
+    position: int
+    role: Literal["system", "user", "assistant", "tool", "foreign"]
+    text: str = ""
+    thinking: str = ""
+    parts: tuple[dict[str, JsonValue], ...] | None = None
+    calls: tuple[ConversationCall, ...] = ()
+    is_error: bool = False
+    finish: str | None = None
+    format: str | None = None
+    step: int | None = None
+    tokens: TokenSums | None = None
+    metadata: dict[str, JsonValue] = Field(default_factory=dict)
+    size: int = 0
+    cut: int = 0
+    damage: str | None = None
+
+
+class ConversationTurn(View):
+    """A turn: from a user's message up to the next one.
+
+    Attributes:
+        number: From 1; the number of its kept run where the session store has runs, else counted in the thread;
+            None where neither tells (a page in the middle of a thread without runs).
+        start, stop: Positions in the thread: of its first message, and after its last.
+        attempts: Runs at this place, oldest first, also those that were thrown away.
+        unfinished: It is under way, or waits.
+        duration_ms: From the start of its kept run to its end; None where not known.
+    """
+
+    number: int | None = None
+    start: int
+    stop: int
+    messages: tuple[ConversationMessage, ...] = ()
+    attempts: tuple[TurnAttempt, ...] = ()
+    unfinished: bool = False
+    tokens: TokenSums = TokenSums()
+    cost_usd: Decimal | None = None
+    duration_ms: int | None = None
+    tool_calls: int = 0
+    failed_calls: int = 0
+
+
+class ConversationPage(View):
+    """Turns of a thread, oldest first.
+
+    Attributes:
+        before: Give it to read the turns before these; None at the begin.
+        after: Give it to read the turns behind these; None at the end.
+        lost: Attempts that belong to no turn of the thread any more (cut or taken back).
+        problem: What could not be read and why: the archive is away, or damaged at a place.
+    """
+
+    session_id: str
+    thread_id: str
+    turns: tuple[ConversationTurn, ...] = ()
+    before: int | None = None
+    after: int | None = None
+    committed: int = 0
+    head: int = 0
+    lost: tuple[TurnAttempt, ...] = ()
+    problem: str | None = None
+
+
+class WholeMessage(View):
+    """A message with all its text, and the calls with whole arguments and results."""
+
+    session_id: str
+    thread_id: str
+    turn: int | None = None
+    message: ConversationMessage
+
+
+class FoundCall(View):
+    """A tool call that a search has found, and where it stands."""
+
+    session_id: str
+    user_id: str | None = None
+    agent: str = ""
+    turn: int | None = None
+    step: int | None = None
+    message_position: int
+    at: Millis | None = None
+    call: ConversationCall
+
+
+# ---- context ----------------------------------------------------------------------------------------
+
+
+class ContextPart(View):
+    """One part of what a model was given.
+
+    Attributes:
+        kind: ``instructions``, ``tools``, ``summary``, ``message`` or ``input``.
+        tokens: As the provider counted them, or ours: see ``estimated``.
+        position: In the thread, for messages.
+    """
+
+    kind: Literal["instructions", "tools", "summary", "message", "input"]
+    role: str = ""
+    name: str = ""
+    text: str = ""
+    position: int | None = None
+    tokens: int = 0
+    estimated: bool = True
+    cut: int = 0
+
+
+class ModelContext(View):
+    """What the model was given in one step.
+
+    Attributes:
+        recorded: The step recorded where its window began, and which summary and instructions it had; False:
+            worked out from the agent as it is now, by the rule that steps use.
+        first: Position of the first message that it was given; those before were left out.
+        left_out: How many messages were.
+        instructions_changed: The agent's instructions and tools are other ones now than then; None: not known.
+        provider_tokens: What the provider counted of all that went in; None where it told nothing.
+        answer: Position of the message that the call gave.
+    """
+
+    session_id: str
+    turn: int | None = None
+    step: int
+    answer: int
+    agent: str = ""
+    model: str = ""
+    recorded: bool = False
+    first: int = 0
+    left_out: int = 0
+    instructions_changed: bool | None = None
+    parts: tuple[ContextPart, ...] = ()
+    provider_tokens: TokenSums | None = None
+    notes: tuple[str, ...] = ()
+
+
+# ---- state ------------------------------------------------------------------------------------------
+
+
+class CheckpointOverview(View):
+    """A checkpoint in a list."""
+
+    checkpoint_id: str
+    seq: int
+    version: int
+    step: int
+    run_id: str | None = None
+    status: SessionStatus
+    position: int = 0
+    at: Millis = 0
+    superseded_by: str | None = None
+    tool_calls: tuple[str, ...] = ()
+
+
+class CheckpointList(View):
+    """Checkpoints, newest first."""
+
+    session_id: str
+    checkpoints: tuple[CheckpointOverview, ...] = ()
+    next_cursor: str | None = None
+
+
+class StateAt(View):
+    """The application's values, now or at a checkpoint."""
+
+    session_id: str
+    checkpoint: CheckpointOverview | None = None
+    version: int = 0
+    values: dict[str, JsonValue] = Field(default_factory=dict)
+
+
+class Difference(View):
+    """One place at which two values differ; ``path`` is a JSON pointer (RFC 6901)."""
+
+    path: str
+    change: Literal["added", "removed", "changed"]
+    before: JsonValue = None
+    after: JsonValue = None
+
+
+class StateComparison(View):
+    """Two states of a session, and where they differ; ``after`` None is the present one."""
+
+    session_id: str
+    before: CheckpointOverview | None = None
+    after: CheckpointOverview | None = None
+    differences: tuple[Difference, ...] = ()
+    cut: int = 0
+
+
+# ---- tree -------------------------------------------------------------------------------------------
+
+
+class SessionBranch(View):
+    """A session with those of its sub-agents.
+
+    Attributes:
+        usage: Its own; ``sums`` with all below it.
+        hidden: Children that the viewer may not see.
+        left_out: Children beyond the limits of a tree.
+    """
+
+    overview: SessionOverview
+    usage: UsageSums = UsageSums()
+    sums: UsageSums = UsageSums()
+    children: tuple["SessionBranch", ...] = ()
+    hidden: int = 0
+    left_out: int = 0
+
+
+# ---- maintenance ------------------------------------------------------------------------------------
+
+
+class ScheduleRun(View):
+    """One run of a schedule; ``failure`` where it failed."""
+
+    at: Millis
+    workflow_id: str = ""
+    run_id: str = ""
+    status: str = ""
+    failure: str | None = None
+
+
+class ScheduleFacts(View):
+    """A maintenance schedule: its newest runs, newest first, and its next ones."""
+
+    schedule_id: str
+    kind: str
+    paused: bool = False
+    note: str = ""
+    running: int = 0
+    recent: tuple[ScheduleRun, ...] = ()
+    next_at: tuple[Millis, ...] = ()
+    problem: str | None = None
