@@ -47,6 +47,10 @@ from helix_temporal.telemetry import metrics
 
 SHOWN: Final = 16 * 1024
 """Bytes of a tool's arguments or result, as JSON, that are shown; larger ones are read from the thread."""
+SHOWN_OF_QUESTION: Final = 2000
+"""Characters of a user's message that are shown with the begin of its turn, before the thread has it."""
+SHOWN_QUESTIONS: Final = 8
+"""So many of a turn's messages are shown so."""
 SHOWN_OF_CHILD: Final = 2000
 """Characters of a sub-agent's answer that are shown with its end."""
 
@@ -63,11 +67,16 @@ def step_of(request: RunStepInput) -> str:
 
 
 def turn_begins(request: RunStepInput, inputs: Sequence[Message]) -> list[Keyed]:
-    """With a turn's first step: which messages it is for."""
-    asked = tuple(each.id for each in inputs if each.role == "user")
+    """With a turn's first step: which messages it is for, and what they say."""
+    asked = [each for each in inputs if each.role == "user"]
     if not asked:
         return []
-    return [Keyed(streams.RunStarted(turn=request.turn, message_ids=asked), f"run/{run_of(request)}/started")]
+    started = streams.RunStarted(
+        turn=request.turn,
+        message_ids=tuple(each.id for each in asked),
+        texts=tuple(each.text[:SHOWN_OF_QUESTION] for each in asked[:SHOWN_QUESTIONS]),
+    )
+    return [Keyed(started, f"run/{run_of(request)}/started")]
 
 
 def step_begins(request: RunStepInput, message_id: str, number: int, attempt: int) -> list[Keyed]:

@@ -215,11 +215,17 @@ class StepDiscarded(ChunkBase, frozen=True):
 
 
 class RunStarted(ChunkBase, frozen=True):
-    """A turn begins with these messages of the user's; ``agent_id`` is its run."""
+    """A turn begins with these messages of the user's; ``agent_id`` is its run.
+
+    Attributes:
+        texts: What they say, in the same order, each cut at 2,000 characters; none for messages beyond the
+            first eight.
+    """
 
     type: Literal["run_started"] = "run_started"
     turn: int
     message_ids: tuple[str, ...] = ()
+    texts: tuple[str, ...] = ()
 
 
 class RunEnded(ChunkBase, frozen=True):
