@@ -114,7 +114,7 @@ class Summaries:
         compaction = step.agent.compaction
         if compaction is None:
             return Found()
-        present = _summary_if_valid(step.record.summary, window)
+        present = find_valid_summary(step.record.summary, window)
         if step.request.inputs[0].call is not None:
             return Found(present)  # within a turn: all of it is in the context
         since = EMPTY if present is None else present.upto
@@ -226,7 +226,7 @@ def _sum_usage(used: Sequence[Usage]) -> SummaryUsage | None:
     return None if total == Usage() else SummaryUsage(id=new_id(), used=total)
 
 
-def _summary_if_valid(summary: Summary | None, window: Window) -> Summary | None:
+def find_valid_summary(summary: Summary | None, window: Window) -> Summary | None:
     """The summary, unless the thread is not the one that it was made of."""
     if summary is None or summary.upto.position > window.head.position:
         return None
