@@ -218,8 +218,8 @@ class RunStarted(ChunkBase, frozen=True):
     """A turn begins with these messages of the user's; ``agent_id`` is its run.
 
     Attributes:
-        texts: What they say, in the same order, each cut at 2,000 characters; none for messages beyond the
-            first eight.
+        texts: What they say, in the same order: 2,000 characters of all together, so that the last ones may be
+            cut or missing.  Until the first step is in the thread, it has none of them.
     """
 
     type: Literal["run_started"] = "run_started"
