@@ -218,8 +218,8 @@ class RunStarted(ChunkBase, frozen=True):
     """A turn begins with these messages of the user's; ``agent_id`` is its run.
 
     Attributes:
-        texts: What they say, in the same order: 2,000 characters of all together, so that the last ones may be
-            cut or missing.  Until the first step is in the thread, it has none of them.
+        texts: What they say, in the same order: 2,000 characters of all together, so that the last ones may
+            be cut or missing.  Until the turn's first step is in the thread, that has none of them.
     """
 
     type: Literal["run_started"] = "run_started"

@@ -83,14 +83,14 @@ async def test_it_costs_an_answer_less_than_a_hundred_bytes() -> None:
 
 async def test_a_summary_is_kept_once_and_named_after_that() -> None:
     """Its text may have 16 KiB."""
-    compaction = Compaction(at_messages=4, keep_turns=1, model=ScriptedModel(lambda _: "They met."))
+    compaction = Compaction(at_messages=6, keep_turns=1, model=ScriptedModel(lambda _: "They met."))
     place = Place(compaction=compaction)
-    await place.say("one", "two", "three", "four")
+    await place.say("one", "two", "three", "four", "five")
     summaries = [each.summary for each in await place.told()]
-    assert summaries[2:] == [GivenSummary(upto=2, text="They met."), GivenSummary(upto=2, at=5)]
+    assert summaries[3:] == [GivenSummary(upto=4, text="They met."), GivenSummary(upto=4, at=7)]
     kept = await place.summary()
     assert kept is not None
-    assert kept.kept == 5
+    assert kept.kept == 7
 
 
 async def test_a_summary_of_an_earlier_version_is_kept_with_the_next_answer() -> None:
@@ -169,4 +169,4 @@ def test_a_digest_stands_for_instructions_and_tools() -> None:
     digests = [each.digest_prompt(text) for each in (plain, able) for text in ("", "Be kind.", "Be kind")]
     assert len(set(digests)) == 6
     assert {len(each) for each in digests} == {16}
-    assert plain.digest_prompt("Be kind.") == "e0df8b1a1d2f3c4b"
+    assert plain.digest_prompt("Be kind.") == "3099cddce58a0923"

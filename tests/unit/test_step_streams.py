@@ -142,7 +142,7 @@ async def test_a_step_that_is_found_standing_tells_nothing_twice() -> None:
     ids=["short", "several", "long"],
 )
 async def test_a_turn_begins_with_what_was_asked(asked: list[str], shown: tuple[str, ...]) -> None:
-    """Whoever follows a session sees the question before the thread has it; a long one does not fill streams."""
+    """Whoever follows a session sees the question before the thread has it; of a long one, the begin."""
     place = Place(Model("hi"))
     inputs = tuple(StepInput(id=f"m{at}", text=text) for at, text in enumerate(asked))
     await place.run(STEP.model_copy(update={"inputs": inputs}))

@@ -136,7 +136,7 @@ class Writing:
         return body
 
     def _split_chunk(self, chunk: ChunkBase) -> list[ChunkBase]:
-        """The chunk, or several that say the same; the begin of a turn that is too large goes without texts."""
+        """The chunk, or several that say the same; a turn's begin that is too large has no texts."""
         if isinstance(chunk, RunStarted) and chunk.texts:
             fits = len(to_bytes(chunk, self._stamp)) < self._max_bytes // 2
             return [chunk if fits else chunk.model_copy(update={"texts": ()})]
