@@ -29,6 +29,7 @@ SHOWN_CHARACTERS: Final = 2_000
 LOOK_BACK: Final = 10_000
 """So many messages before a step are looked at for the begin of its turn."""
 _PAGE: Final = 1_000
+_LOOK_PAGE: Final = 100
 _PAGE_BYTES: Final = 4 * 1024 * 1024
 
 _SCALED: Final = (
@@ -190,7 +191,7 @@ class _History:
     async def count_steps(self) -> int:
         """Which step of its turn the answer is, from 1; counted within `LOOK_BACK`."""
         while self._turn_start() is None and self.answer - self.first < LOOK_BACK:
-            if not await self._read_page(0, _PAGE):
+            if not await self._read_page(0, _LOOK_PAGE):
                 break
         start = self._turn_start() or 0
         return 1 + sum(1 for each in self.messages[start:] if each.kind in Kind.ANSWERS)

@@ -1,4 +1,4 @@
-"""What a page shows of a step's context in real sessions: what the model was given, wherever it went since."""
+"""What a page shows of a step in real sessions: what its model was given, wherever the session went since."""
 
 import uuid
 from collections.abc import AsyncIterator
