@@ -12,6 +12,7 @@ from typing import Annotated, Final, TypeVar
 import typer
 from pydantic import BaseModel
 
+from helix_temporal.models.base import dump_json
 from helix_temporal.models.visible import make_visible
 
 AsJson = Annotated[
@@ -156,6 +157,16 @@ def format_cost(dollars: object) -> str:
     return NOTHING if dollars is None else f"${float(str(dollars)):,.4f}"
 
 
+def format_json(value: object) -> str:
+    """JSON on one line; text of another alphabet stays as it is."""
+    return dump_json(value).decode()
+
+
+def fold_text(text: str, characters: int = 120) -> str:
+    """The beginning of a text, on one line."""
+    line = make_visible(text[: characters + 1])
+    return line if len(line) <= characters else f"{line[: characters - 1]}…"
+
+
 def _cell(value: object) -> str:
-    text = make_visible(NOTHING if value is None or value == "" else str(value))
-    return text if len(text) <= _WIDEST else f"{text[: _WIDEST - 1]}…"
+    return fold_text(NOTHING if value is None or value == "" else str(value), _WIDEST)

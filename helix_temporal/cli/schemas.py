@@ -7,9 +7,10 @@ from typing import Final
 
 from pydantic import BaseModel
 
+from helix_temporal.cli.session_outputs import LiveLine, TurnList
 from helix_temporal.views.models import (
     CheckpointList,
-    ConversationPage,
+    ConversationTurn,
     FoundCall,
     ModelContext,
     SessionBranch,
@@ -26,7 +27,9 @@ OUTPUTS: Final[dict[str, type[BaseModel]]] = {
     "session list": SessionList,
     "session list --all": SessionOverview,
     "session show": SessionView,
-    "session messages": ConversationPage,
+    "session messages": ConversationTurn,
+    "session messages --follow": LiveLine,
+    "session turns": TurnList,
     "session calls": FoundCall,
     "session context": ModelContext,
     "session state": StateAt,
@@ -37,4 +40,5 @@ OUTPUTS: Final[dict[str, type[BaseModel]]] = {
     "thread show": ThreadPlace,
 }
 """By the command's path, with the option where one makes the output another.  Of commands that print many
-objects, one to a line, the model is that of a line: ``session list --all``, ``session calls``."""
+objects, one to a line, the model is that of a line: ``session list --all``, ``session messages``, ``session
+calls``."""
