@@ -1,26 +1,22 @@
 """A conversation as people read it on a terminal: turns, with what belongs to each below it."""
 
 from collections.abc import Iterator
-from typing import Final
 
 from helix_temporal.cli._output import (
+    fold_text,
     format_cost,
     format_duration,
+    format_json,
     format_time,
     print_heading,
     print_text,
 )
-from helix_temporal.models.base import dump_json
-from helix_temporal.models.visible import make_visible
 from helix_temporal.views.models import (
     ConversationCall,
     ConversationMessage,
     ConversationTurn,
     TurnAttempt,
 )
-
-_FOLDED: Final = 120
-"""Characters of arguments and results while they are folded to one line."""
 
 
 def print_turn(turn: ConversationTurn, *, whole: bool = False) -> None:
@@ -74,12 +70,12 @@ def _print_message(message: ConversationMessage, *, whole: bool) -> None:
     if message.damage:
         print_text(f"damaged: {message.damage}", indent=4)
     if message.thinking:
-        print_text(f"(thinking) {message.thinking if whole else _fold(message.thinking)}", indent=4)
+        print_text(f"(thinking) {message.thinking if whole else fold_text(message.thinking)}", indent=4)
     if message.text:
         print_text(message.text, indent=4)
     for part in message.parts or ():
         if part.get("type") != "text":
-            print_text(f"[{_fold(_json_of(part))}]", indent=4)
+            print_text(f"[{fold_text(format_json(part))}]", indent=4)
     if message.cut:
         print_text(f"… {message.cut:,} more characters", indent=4)
     for call in message.calls:
@@ -100,26 +96,19 @@ def _facts_of(message: ConversationMessage) -> Iterator[str]:
 
 
 def _print_call(call: ConversationCall, *, whole: bool) -> None:
-    arguments = "" if call.arguments is None else _json_of(call.arguments)
-    head = f"→ {call.name} {arguments if whole else _fold(arguments)}".rstrip()
+    arguments = "" if call.arguments is None else format_json(call.arguments)
+    head = f"→ {call.name} {arguments if whole else fold_text(arguments)}".rstrip()
     print_text(head, indent=4)
-    facts = [call.status]
+    facts: list[str] = [call.status]
     if call.duration_ms is not None:
         facts.append(format_duration(call.duration_ms))
     if call.sub_session_id:
         facts.append(f"session {call.sub_session_id}")
     result = call.error or ("" if call.result is None else _text_of(call.result))
-    print_text(f"← {', '.join(facts)}{': ' if result else ''}{result if whole else _fold(result)}", indent=4)
+    print_text(
+        f"← {', '.join(facts)}{': ' if result else ''}{result if whole else fold_text(result)}", indent=4
+    )
 
 
 def _text_of(value: object) -> str:
-    return value if isinstance(value, str) else _json_of(value)
-
-
-def _json_of(value: object) -> str:
-    return dump_json(value).decode()
-
-
-def _fold(text: str) -> str:
-    line = make_visible(text)
-    return line if len(line) <= _FOLDED else f"{line[:_FOLDED]}…"
+    return value if isinstance(value, str) else format_json(value)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from helix_temporal.models.base import dump_json
+from helix_temporal.cli._output import fold_text, format_json
 from helix_temporal.models.streams import (
     ChunkBase,
     Error,
@@ -22,7 +22,6 @@ from helix_temporal.models.streams import (
 )
 from helix_temporal.models.visible import make_visible
 
-_FOLDED: Final = 120
 _INDENT: Final = "    "
 
 
@@ -70,8 +69,7 @@ def _line(text: str, indent: str = _INDENT) -> str:
 
 
 def _fold(value: object) -> str:
-    text = make_visible(value if isinstance(value, str) else dump_json(value).decode())
-    return text if len(text) <= _FOLDED else f"{text[:_FOLDED]}…"
+    return fold_text(value if isinstance(value, str) else format_json(value))
 
 
 def _describe_start(chunk: RunStarted) -> str:

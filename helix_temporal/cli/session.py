@@ -12,6 +12,7 @@ from helix_temporal.cli._output import (
     Table,
     format_cost,
     format_duration,
+    format_json,
     format_number,
     format_time,
     print_facts,
@@ -32,7 +33,6 @@ from helix_temporal.cli._session_reads import (
     read_sessions,
     warn_of_problem,
 )
-from helix_temporal.models.base import dump_json
 from helix_temporal.models.states import SessionStatus
 from helix_temporal.views import SessionViews
 from helix_temporal.views.filters import Need, SessionFilter
@@ -186,7 +186,7 @@ def _print_session(view: SessionView) -> None:
             ("agent", session.agent),
             ("user", session.user_id),
             ("tags", ", ".join(session.tags)),
-            ("metadata", _json_of(session.metadata) if session.metadata else ""),
+            ("metadata", format_json(session.metadata) if session.metadata else ""),
             ("mode", view.mode),
             ("created", format_time(session.created_at)),
             ("changed", format_time(session.updated_at)),
@@ -197,7 +197,7 @@ def _print_session(view: SessionView) -> None:
             ("run", _describe_run(view)),
             ("failure", view.failure_reason),
             ("error", view.error and f"{view.error.type}: {view.error.message}"),
-            ("output", None if view.output is None else _json_of(view.output)),
+            ("output", None if view.output is None else format_json(view.output)),
             ("parent", session.parent_session_id),
             ("root", view.root_session_id),
             ("forked from", view.forked_from),
@@ -223,7 +223,7 @@ _WHOM: Final = {
 def _facts_of_waiting(call: WaitingFor) -> Iterable[tuple[str, object]]:
     yield "  tool", call.tool
     yield "  call", call.call_id
-    yield "  arguments", _json_of(call.arguments)
+    yield "  arguments", format_json(call.arguments)
     yield "  since", format_time(call.since)
     if call.until is not None:
         yield "  until", format_time(call.until)
@@ -246,10 +246,6 @@ def _describe_place(view: SessionView) -> str:
         return view.thread_id
     archived = "" if place.archived is None else f", {place.archived:,} archived"
     return f"{place.thread_id}: {'hot' if place.hot else 'cold'}{archived}, {place.bytes:,} bytes"
-
-
-def _json_of(value: object) -> str:
-    return dump_json(value).decode()
 
 
 # ---- tree -------------------------------------------------------------------------------------------

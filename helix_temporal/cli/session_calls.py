@@ -8,7 +8,9 @@ import typer
 
 from helix_temporal.cli._output import (
     AsJson,
+    fold_text,
     format_duration,
+    format_json,
     format_time,
     print_heading,
     print_json_line,
@@ -24,13 +26,10 @@ from helix_temporal.cli._session_reads import (
     parse_option_time,
     read_sessions,
 )
-from helix_temporal.models.base import dump_json
 from helix_temporal.models.visible import make_visible
 from helix_temporal.views import SessionViews
 from helix_temporal.views.filters import SessionFilter
 from helix_temporal.views.models import FoundCall
-
-_FOLDED = 160
 
 
 def calls(
@@ -92,10 +91,10 @@ def _print_call(found: FoundCall) -> None:
         make_visible(f"session {found.session_id}{user}{turn}, message {found.message_position}"), indent=2
     )
     if call.arguments is not None:
-        print_text(f"→ {_fold(dump_json(call.arguments).decode())}", indent=2)
+        print_text(f"→ {fold_text(format_json(call.arguments))}", indent=2)
     result = call.error or (call.result if isinstance(call.result, str) else "")
     if result:
-        print_text(f"← {_fold(result)}", indent=2)
+        print_text(f"← {fold_text(result)}", indent=2)
     print_text(context_command(found.session_id, found.message_position), indent=2)
     print_text("")
 
@@ -104,8 +103,3 @@ def context_command(session_id: str, position: int) -> str:
     """The command, ready for a shell, that shows what the model was given before this message."""
     dashes = "-- " if session_id.startswith("-") else ""
     return f"helix-temporal session context --message {position} {dashes}{shlex.quote(session_id)}"
-
-
-def _fold(text: str) -> str:
-    line = make_visible(text)
-    return line if len(line) <= _FOLDED else f"{line[:_FOLDED]}…"

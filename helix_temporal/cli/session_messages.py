@@ -1,4 +1,4 @@
-"""``helix-temporal session messages`` and ``turns``: a conversation, whole or live, and the list of its turns."""
+"""``helix-temporal session messages`` and ``turns``: a conversation, whole or live, and its turns."""
 
 import sys
 from collections.abc import AsyncIterator
@@ -22,6 +22,7 @@ from helix_temporal.cli._session_reads import SessionId, read_sessions, warn_of_
 from helix_temporal.cli.conversation_text import describe_lost, print_turn
 from helix_temporal.cli.live_text import LiveText
 from helix_temporal.cli.session_outputs import (
+    TurnLine,
     TurnList,
     make_live_line,
     make_turn_line,
@@ -42,7 +43,7 @@ def messages(
     tail: Annotated[int | None, typer.Option(min=1, help="The last so many turns alone.")] = None,
     follow: Annotated[
         bool,
-        typer.Option("--follow", "-f", help="The last turn, then what comes, as it comes; until Ctrl-C."),
+        typer.Option("--follow", "-f", help="The last turn, then what comes, until Ctrl-C."),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -155,7 +156,8 @@ def turns(
 
 
 async def _read_turn_list(views: SessionViews, session_id: str, limit: int, before: int | None) -> TurnList:
-    lines, problem = [], None
+    lines: list[TurnLine] = []
+    problem: str | None = None
     while True:
         page = await views.read_turns(session_id, before=before, limit=min(limit - len(lines), _PAGE))
         lines[:0] = [make_turn_line(turn) for turn in page.turns]

@@ -8,6 +8,7 @@ import typer
 from helix_temporal.cli._output import (
     AsJson,
     Table,
+    format_json,
     format_time,
     print_facts,
     print_note,
@@ -15,7 +16,6 @@ from helix_temporal.cli._output import (
     print_text,
 )
 from helix_temporal.cli._session_reads import PAGE, SessionId, read_sessions
-from helix_temporal.models.base import dump_json
 from helix_temporal.views.models import (
     CheckpointList,
     CheckpointOverview,
@@ -69,7 +69,7 @@ def _print_comparison(found: StateComparison) -> None:
 
 
 def _describe_difference(difference: Difference) -> str:
-    before, after = dump_json(difference.before).decode(), dump_json(difference.after).decode()
+    before, after = format_json(difference.before), format_json(difference.after)
     shown = {"added": after, "removed": before, "changed": f"{before} → {after}"}[difference.change]
     return f"{_SIGNS[difference.change]} {difference.path or '/'}: {shown}"
 
