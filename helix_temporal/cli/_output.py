@@ -50,12 +50,11 @@ def print_json_line(data: BaseModel) -> None:
 
 
 def print_facts(facts: Iterable[tuple[str, object]]) -> None:
-    """Print names and values below each other; a value of several lines stays in its column."""
-    rows = [(name, "" if value is None else str(value)) for name, value in facts]
+    """Print names and values below each other, a line each."""
+    rows = [(name, "" if value is None else make_visible(str(value))) for name, value in facts]
     width = max((len(name) for name, _ in rows), default=0)
     for name, value in rows:
-        lines = make_visible(value, lines=True).split("\n")
-        print(f"{name:<{width}}{_GAP}" + f"\n{'':<{width}}{_GAP}".join(lines))
+        print(f"{name:<{width}}{_GAP}{value}".rstrip())
 
 
 def print_text(text: str, *, indent: int = 0) -> None:

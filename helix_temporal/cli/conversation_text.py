@@ -80,6 +80,8 @@ def _print_message(message: ConversationMessage, *, whole: bool) -> None:
         print_text(f"… {message.cut:,} more characters", indent=4)
     for call in message.calls:
         _print_call(call, whole=whole)
+    if message.calls_left_out:
+        print_text(f"… {message.calls_left_out:,} more calls", indent=4)
 
 
 def _facts_of(message: ConversationMessage) -> Iterator[str]:

@@ -27,8 +27,9 @@ from helix_temporal.cli.session_outputs import (
     make_live_line,
     make_turn_line,
 )
+from helix_temporal.models.store_calls import MAX_LIMIT
 from helix_temporal.views import SessionViews
-from helix_temporal.views.models import ConversationPage
+from helix_temporal.views.models import ConversationPage, TurnAttempt
 
 _PAGE = 20
 """Turns that are read at once."""
@@ -143,7 +144,7 @@ async def _follow(views: SessionViews, session_id: str, turns: int, *, as_json: 
 def turns(
     session_id: SessionId,
     *,
-    limit: Annotated[int, typer.Option(min=1, max=200, help="The last so many.")] = _PAGE,
+    limit: Annotated[int, typer.Option(min=1, max=MAX_LIMIT, help="The last so many.")] = _PAGE,
     before: Annotated[
         int | None, typer.Option(help="Those before this position; the list before says it.")
     ] = None,
@@ -157,13 +158,21 @@ def turns(
 
 async def _read_turn_list(views: SessionViews, session_id: str, limit: int, before: int | None) -> TurnList:
     lines: list[TurnLine] = []
+    lost: list[TurnAttempt] = []
     problem: str | None = None
     while True:
         page = await views.read_turns(session_id, before=before, limit=min(limit - len(lines), _PAGE))
         lines[:0] = [make_turn_line(turn) for turn in page.turns]
+        lost[:0] = page.lost
         problem, before = problem or page.problem, page.before
         if before is None or len(lines) >= limit or not page.turns:
-            return TurnList(session_id=session_id, turns=tuple(lines), before=before, problem=problem)
+            return TurnList(
+                session_id=session_id,
+                turns=tuple(lines),
+                before=before,
+                lost=tuple(lost),
+                problem=problem,
+            )
 
 
 def _print_turn_list(found: TurnList) -> None:
@@ -181,5 +190,7 @@ def _print_turn_list(found: TurnList) -> None:
         )
         for turn in found.turns
     )
+    for attempt in found.lost:
+        print_text(describe_lost(attempt))
     if found.before is not None:
         print_note(f"more: --before {found.before}")

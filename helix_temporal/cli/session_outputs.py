@@ -5,7 +5,7 @@ from typing import Any
 from pydantic import Field
 
 from helix_temporal.models.streams import StoredChunk
-from helix_temporal.views.models import ConversationTurn, Millis, TokenSums, View
+from helix_temporal.views.models import ConversationTurn, Millis, TokenSums, TurnAttempt, View
 
 
 class TurnLine(View):
@@ -36,11 +36,18 @@ class TurnLine(View):
 
 
 class TurnList(View):
-    """Turns of a session, oldest first; ``before`` is given to ``--before`` to list those before them."""
+    """Turns of a session, oldest first.
+
+    Attributes:
+        before: Is given to ``--before`` to list those before them; None at the begin.
+        lost: Runs that belong to no turn of the thread any more.
+        problem: What could not be read, and why.
+    """
 
     session_id: str
     turns: tuple[TurnLine, ...] = ()
     before: int | None = None
+    lost: tuple[TurnAttempt, ...] = ()
     problem: str | None = None
 
 
