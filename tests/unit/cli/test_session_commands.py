@@ -176,8 +176,7 @@ def test_memory_does_not_grow_with_the_list(variables: dict[str, str], options: 
     found = subprocess.run(
         [sys.executable, "-c", MANY, "session", "list", "--all", *options],
         env={**variables, "PYTHONPATH": ":".join(sys.path)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        capture_output=True,
         text=True,
         check=True,
     )
