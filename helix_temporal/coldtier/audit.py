@@ -6,27 +6,18 @@ have met the same thread.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from helix_temporal.blobs import BlobInfo
 from helix_temporal.coldtier.archive import Archive, Stored, retry_on_change
 from helix_temporal.coldtier.format import Manifest, SegmentRef
 from helix_temporal.coldtier.liveness import check_regressed
-from helix_temporal.errors import (
-    ArchiveCorruptError,
-    ColdRegressedError,
-    StoreCorruptError,
-    UnsupportedFormatError,
-)
+from helix_temporal.errors import ArchiveCorruptError
 from helix_temporal.models.stored_messages import StoredMessage
 from helix_temporal.stores.protocols.hot import HotHeader, HotSnapshot, HotTier
 from helix_temporal.stores.protocols.threads import Audit, Progress, no_progress
 from helix_temporal.stores.threads.log_check import LogCheck
-
-DAMAGE: Final = (ArchiveCorruptError, ColdRegressedError, StoreCorruptError, UnsupportedFormatError)
-"""Errors that say something of the thread; any other one says that it could not be read."""
-LOOKS: Final = 6
-"""So often a thread that changes all the time is looked at before what seems wrong is taken for damage."""
+from helix_temporal.stores.threads.verification import DAMAGE, LOOKS
 
 
 class _Look(NamedTuple):
@@ -51,13 +42,13 @@ class Audits:
         reads_data: bool = True,
     ) -> Audit:
         """As `ArchiveUpkeep.audit`."""
-        before = None
-        for _ in range(LOOKS):
-            found, place = await self._look(thread_id, progress, objects, reads_data=reads_data)
-            if not found.problems or place == before:
+        found, before = await self._look(thread_id, progress, objects, reads_data=reads_data), None
+        for _ in range(LOOKS - 1):
+            if not found.audit.problems or found.place == before:
                 break
-            before = place
-        return found
+            before = found.place
+            found = await self._look(thread_id, progress, objects, reads_data=reads_data)
+        return found.audit
 
     async def _look(
         self, thread_id: str, progress: Progress, objects: Sequence[BlobInfo] | None, *, reads_data: bool
@@ -76,7 +67,8 @@ class Audits:
             header = await self._hot.read_header(thread_id)
             found = await retry_on_change(thread_id, read_and_check, failed="not verified")
         except DAMAGE as error:
-            found = Audit(thread_id, (f"{type(error).__name__}: {error}",))
+            said = f"{type(error).__name__}: {error}"
+            found = Audit(thread_id, (said,), is_archived=etag is not None)
         return _Look(found, (etag, "" if header is None else header.place))
 
     async def _check_archive(
