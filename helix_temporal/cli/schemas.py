@@ -7,6 +7,7 @@ from typing import Final
 
 from pydantic import BaseModel
 
+from helix_temporal.cli.outputs import Verification
 from helix_temporal.views.models import (
     CheckpointList,
     ConversationPage,
@@ -35,6 +36,7 @@ OUTPUTS: Final[dict[str, type[BaseModel]]] = {
     "session tree": SessionBranch,
     "session usage": UsageSums,
     "thread show": ThreadPlace,
+    "thread verify": Verification,
 }
 """By the command's path, with the option where one makes the output another.  Of commands that print many
 objects, one to a line, the model is that of a line: ``session list --all``, ``session calls``."""

@@ -56,8 +56,8 @@ class VerifiedThread:
     """What was found of one thread.
 
     Attributes:
-        messages: Of the archive, or of the hot thread where it was never archived.
-        unarchived: Messages that the hot store alone has.
+        messages: In the thread.
+        unarchived: Of these, those that the hot store alone has.
         bytes_read: Of its data; 0 where only its structure was looked at.
         problems: What is wrong, or why it could not be read.
         place: Where a later pass goes on behind it; empty for one that was named.
@@ -320,7 +320,13 @@ async def _in_batches(tasks: AsyncIterator[_Task]) -> AsyncIterator[list[_Task]]
 def _judge_audit(found: Audit, place: str) -> VerifiedThread:
     outcome: Outcome = "damaged" if found.problems else "sound"
     return VerifiedThread(
-        found.thread_id, outcome, found.messages, found.unarchived, found.bytes_read, found.problems, place
+        found.thread_id,
+        outcome,
+        found.messages + found.unarchived,
+        found.unarchived,
+        found.bytes_read,
+        found.problems,
+        place,
     )
 
 
