@@ -304,7 +304,7 @@ class Backends:
     def find_server(self, kind: str) -> Any:
         """The backend of a kind of store, ``redis``, ``postgres`` or ``sqlite``; None where none is used."""
         chosen = self._places.chosen
-        used = {chosen.threads_in, chosen.state_in if self.keeps_sessions else "none", chosen.streams_in}
+        used = {chosen.threads_in, chosen.state_in, chosen.streams_in}
         return self._places[kind] if kind in used else None
 
     async def compare_archive(self) -> None:

@@ -8,6 +8,7 @@ from typing import Final
 from pydantic import BaseModel
 
 from helix_temporal.cli.outputs import Verification
+from helix_temporal.doctor import CheckReport
 from helix_temporal.views.models import (
     CheckpointList,
     ConversationPage,
@@ -24,6 +25,7 @@ from helix_temporal.views.models import (
 )
 
 OUTPUTS: Final[dict[str, type[BaseModel]]] = {
+    "doctor": CheckReport,
     "session list": SessionList,
     "session list --all": SessionOverview,
     "session show": SessionView,
