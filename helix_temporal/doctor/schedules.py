@@ -130,8 +130,8 @@ def judge_schedule(kind: str, facts: ScheduleFacts, now: datetime) -> Check:
     if facts.last_status in _FAILED:
         assert facts.last_status is not None
         said = (
-            f"its last run {facts.last_status.name.lower()}; look at workflow {facts.last_workflow!r}, and at "
-            "the log of the maintenance worker"
+            f"its last run {facts.last_status.name.lower()}; look at workflow {facts.last_workflow!r}, and "
+            "at the log of the maintenance worker"
         )
         return _check(kind, "failed", said)
     newest = facts.last_started or facts.made_at

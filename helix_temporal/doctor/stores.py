@@ -232,7 +232,7 @@ async def _look_at_archive(backends: Backends, settings: Settings) -> list[Check
 
 async def _look_at_backlog(backends: Backends) -> Check:
     """How much of the hot store is not archived, by one page of it."""
-    hot = _bare_hot(backends)
+    hot = backends.hot
     page = await hot.scan_page()
     waiting = [each for each in page.threads if not each.is_archived]
     oldest = 0
@@ -254,12 +254,6 @@ async def _look_at_backlog(backends: Backends) -> Check:
         advice = f"{said}, one for {age:.0f} s; does the maintenance worker run, and does the archive answer?"
         return _archive("backlog", "warning", advice)
     return _archive("backlog", "ok", said)
-
-
-def _bare_hot(backends: Backends) -> Any:
-    """The hot store itself: the one that calls go through remembers its archive there with the first call."""
-    place = backends.find_server(backends.settings.threads_in)
-    return backends.hot if place is None else place.threads
 
 
 def _archive(name: str, status: Status, says: str) -> Check:

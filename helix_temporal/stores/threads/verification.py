@@ -47,6 +47,8 @@ LOOKS: Final = 6
 _PAGE: Final = 500
 _CURSOR: Final = re.compile(r"([0-9a-f]{2})/([A-Za-z0-9_~-]*)|hot")
 _BITS: Final = 53
+_NOBODY: Final = "asked-by-helix-verification"
+"""An id that no thread has."""
 DAMAGE: Final = (ArchiveCorruptError, ColdRegressedError, StoreCorruptError, UnsupportedFormatError)
 """Errors that say something of a thread; any other one says that it could not be read."""
 
@@ -181,6 +183,8 @@ class ThreadVerification:
         part, after = _parse_place(place)
         # What keeps all threads from being read is an error, and not one of each thread.
         await self._hot.scan_page(count=1)
+        if self._upkeep is not None:
+            await self._upkeep.audit(_NOBODY)
         await self._settle_subset()
         visits = Visits[_Task, VerifiedThread | None](
             self._visit, _fail, parallel=_AT_ONCE, seconds=_THREAD_SECONDS
