@@ -7,7 +7,9 @@ from typing import Final
 
 from pydantic import BaseModel
 
+from helix_temporal.cli.outputs import Verification
 from helix_temporal.cli.session_outputs import LiveLine, TurnList
+from helix_temporal.doctor import CheckReport
 from helix_temporal.views.models import (
     CheckpointList,
     ConversationTurn,
@@ -24,6 +26,7 @@ from helix_temporal.views.models import (
 )
 
 OUTPUTS: Final[dict[str, type[BaseModel]]] = {
+    "doctor": CheckReport,
     "session list": SessionList,
     "session list --all": SessionOverview,
     "session show": SessionView,
@@ -38,6 +41,7 @@ OUTPUTS: Final[dict[str, type[BaseModel]]] = {
     "session tree": SessionBranch,
     "session usage": UsageSums,
     "thread show": ThreadPlace,
+    "thread verify": Verification,
 }
 """By the command's path, with the option where one makes the output another.  Of commands that print many
 objects, one to a line, the model is that of a line: ``session list --all``, ``session messages``, ``session

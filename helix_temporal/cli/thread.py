@@ -1,7 +1,5 @@
 """``helix-temporal thread``: where a thread stands, what holds it, and whether all of it is sound."""
 
-import asyncio
-import os
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -10,11 +8,9 @@ from typing import Annotated, TypeVar
 import typer
 
 from helix_temporal.backends import Backends
-from helix_temporal.cli._errors import exit_on_error
-from helix_temporal.cli._running import check_stores_shared
+from helix_temporal.cli._backends import run_with_backends
 from helix_temporal.coldtier import ADAPTERS, TieredThreads, envelope_of
 from helix_temporal.errors import HelixError, InvalidConfigError, InvalidRequestError
-from helix_temporal.settings import Settings
 from helix_temporal.stores.protocols.threads import ThreadFacts
 
 R = TypeVar("R")
@@ -37,14 +33,7 @@ NamedAdapter = Annotated[
 
 def show(thread_id: ThreadId) -> None:
     """Print where a thread stands and which objects hold it; changes nothing."""
-    _run_with_backends(lambda backends: _print_thread(backends, thread_id))
-
-
-def verify(thread_id: ThreadId) -> None:
-    """Read all of a thread's archive and verify it; exit status 1 if something is wrong."""
-    problems = _run_with_backends(lambda backends: _verify_thread(backends, thread_id))
-    if problems:
-        raise typer.Exit(1)
+    run_with_backends(lambda backends: _print_thread(backends, thread_id))
 
 
 def import_v1(
@@ -76,7 +65,7 @@ def import_v1(
 
         return await _process_threads(named, import_thread)
 
-    if not _run_with_backends(take_over, read_v1=True):
+    if not run_with_backends(take_over, read_v1=True):
         raise typer.Exit(1)
 
 
@@ -110,7 +99,7 @@ def export_v1(
 
         return await _process_threads(thread_ids, export_thread)
 
-    if not _run_with_backends(give_back, read_v1=True):
+    if not run_with_backends(give_back, read_v1=True):
         raise typer.Exit(1)
 
 
@@ -133,20 +122,6 @@ def _require_archive(backends: Backends) -> TieredThreads:
     if backends.tiered is None:
         raise InvalidConfigError("no archive is set; set HELIX_S3_BUCKET or HELIX_COLD_DIRECTORY")
     return backends.tiered
-
-
-def _run_with_backends(look: Callable[[Backends], Awaitable[R]], *, read_v1: bool = False) -> R:
-    async def run() -> R:
-        settings = Settings.from_env(os.environ)
-        check_stores_shared(settings)
-        backends = Backends(settings.model_copy(update={"read_v1": True}) if read_v1 else settings)
-        try:
-            return await look(backends)
-        finally:
-            await backends.close()
-
-    with exit_on_error():
-        return asyncio.run(run())
 
 
 async def _print_thread(backends: Backends, thread_id: str) -> None:
@@ -180,17 +155,3 @@ def _rows_of_facts(facts: ThreadFacts, *, archives: bool) -> list[tuple[str, str
         ("owner", facts.owner),
         ("state", f"version {facts.slice_version}, {len(facts.slice):,} bytes"),
     ]
-
-
-async def _verify_thread(backends: Backends, thread_id: str) -> tuple[str, ...]:
-    facts = await backends.threads.read_facts(thread_id)
-    if backends.tiered is None:
-        typer.echo(f"{thread_id}: {facts.head.position:,} messages, no cold tier is set")
-        return ()
-    audit = await backends.tiered.upkeep.audit(thread_id)
-    for problem in audit.problems:
-        typer.secho(problem, fg="red")
-    if not audit.problems:
-        hot_only = f", {audit.unarchived:,} of them only in the hot tier" if audit.unarchived else ""
-        typer.echo(f"{thread_id}: {facts.head.position:,} messages, all sound{hot_only}")
-    return audit.problems
