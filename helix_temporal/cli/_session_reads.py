@@ -1,7 +1,5 @@
 """How commands read sessions: without a worker, from the stores that ``HELIX_…`` variables name."""
 
-import asyncio
-import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Final, TypeVar
@@ -9,12 +7,10 @@ from typing import Annotated, Final, TypeVar
 import typer
 
 from helix_temporal.agents import Agent
-from helix_temporal.backends import Backends
+from helix_temporal.cli._backends import run_with_backends
 from helix_temporal.cli._output import print_warning
-from helix_temporal.cli._running import check_stores_shared
 from helix_temporal.cli.statuses import ExitStatus
 from helix_temporal.cli.times import parse_time
-from helix_temporal.settings import Settings
 from helix_temporal.views import SessionViews
 
 R = TypeVar("R")
@@ -45,17 +41,7 @@ def read_sessions(read: Callable[[SessionViews], Awaitable[R]], *, agents: Seque
         InvalidConfigError: No store is named that other processes have, too.
     """
     named: Mapping[str, Agent] = {agent.name: agent for agent in agents}
-
-    async def run() -> R:
-        settings = Settings.from_env(os.environ)
-        check_stores_shared(settings)
-        backends = Backends(settings)
-        try:
-            return await read(SessionViews(backends, agents=named))
-        finally:
-            await backends.close()
-
-    return asyncio.run(run())
+    return run_with_backends(lambda backends: read(SessionViews(backends, agents=named)))
 
 
 def parse_option_time(option: str, text: str | None) -> int | None:

@@ -8,7 +8,7 @@ from typing import Final
 from pydantic import BaseModel
 
 from helix_temporal.cli.outputs import Verification
-from helix_temporal.cli.session_outputs import LiveLine, TurnList
+from helix_temporal.cli.session_outputs import LiveLine, StoredThread, TurnList
 from helix_temporal.doctor import CheckReport
 from helix_temporal.views.models import (
     CheckpointList,
@@ -21,7 +21,6 @@ from helix_temporal.views.models import (
     SessionView,
     StateAt,
     StateComparison,
-    ThreadPlace,
     UsageSums,
 )
 
@@ -40,7 +39,7 @@ OUTPUTS: Final[dict[str, type[BaseModel]]] = {
     "session checkpoints": CheckpointList,
     "session tree": SessionBranch,
     "session usage": UsageSums,
-    "thread show": ThreadPlace,
+    "thread show": StoredThread,
     "thread verify": Verification,
 }
 """By the command's path, with the option where one makes the output another.  Of commands that print many
