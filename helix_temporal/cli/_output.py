@@ -12,6 +12,7 @@ from typing import Annotated, Final, TypeVar
 import typer
 from pydantic import BaseModel
 
+from helix_temporal.models.base import dump_json
 from helix_temporal.models.visible import make_visible
 
 AsJson = Annotated[
@@ -49,12 +50,11 @@ def print_json_line(data: BaseModel) -> None:
 
 
 def print_facts(facts: Iterable[tuple[str, object]]) -> None:
-    """Print names and values below each other; a value of several lines stays in its column."""
-    rows = [(name, "" if value is None else str(value)) for name, value in facts]
+    """Print names and values below each other, a line each."""
+    rows = [(name, "" if value is None else make_visible(str(value))) for name, value in facts]
     width = max((len(name) for name, _ in rows), default=0)
     for name, value in rows:
-        lines = make_visible(value, lines=True).split("\n")
-        print(f"{name:<{width}}{_GAP}" + f"\n{'':<{width}}{_GAP}".join(lines))
+        print(f"{name:<{width}}{_GAP}{value}".rstrip())
 
 
 def print_text(text: str, *, indent: int = 0) -> None:
@@ -156,6 +156,16 @@ def format_cost(dollars: object) -> str:
     return NOTHING if dollars is None else f"${float(str(dollars)):,.4f}"
 
 
+def format_json(value: object) -> str:
+    """JSON on one line; text of another alphabet stays as it is."""
+    return dump_json(value).decode()
+
+
+def fold_text(text: str, characters: int = 120) -> str:
+    """The beginning of a text, on one line."""
+    line = make_visible(text[: characters + 1])
+    return line if len(line) <= characters else f"{line[: characters - 1]}…"
+
+
 def _cell(value: object) -> str:
-    text = make_visible(NOTHING if value is None or value == "" else str(value))
-    return text if len(text) <= _WIDEST else f"{text[: _WIDEST - 1]}…"
+    return fold_text(NOTHING if value is None or value == "" else str(value), _WIDEST)

@@ -7,11 +7,20 @@ from typing import Final
 
 from pydantic import BaseModel
 
-from helix_temporal.cli.outputs import Verification
+from helix_temporal.cli.outputs import (
+    Backfill,
+    CleanupReport,
+    HealthAnswer,
+    MigrationReport,
+    ThreadMoves,
+    Verification,
+)
+from helix_temporal.cli.session_outputs import LiveLine, TurnList
 from helix_temporal.doctor import CheckReport
+from helix_temporal.models.maintenance import SweepResult
 from helix_temporal.views.models import (
     CheckpointList,
-    ConversationPage,
+    ConversationTurn,
     FoundCall,
     ModelContext,
     SessionBranch,
@@ -25,11 +34,18 @@ from helix_temporal.views.models import (
 )
 
 OUTPUTS: Final[dict[str, type[BaseModel]]] = {
+    "cleanup": CleanupReport,
     "doctor": CheckReport,
+    "health": HealthAnswer,
+    "migrate": MigrationReport,
+    "sweep": SweepResult,
+    "telemetry backfill": Backfill,
     "session list": SessionList,
     "session list --all": SessionOverview,
     "session show": SessionView,
-    "session messages": ConversationPage,
+    "session messages": ConversationTurn,
+    "session messages --follow": LiveLine,
+    "session turns": TurnList,
     "session calls": FoundCall,
     "session context": ModelContext,
     "session state": StateAt,
@@ -39,6 +55,9 @@ OUTPUTS: Final[dict[str, type[BaseModel]]] = {
     "session usage": UsageSums,
     "thread show": ThreadPlace,
     "thread verify": Verification,
+    "thread import-v1": ThreadMoves,
+    "thread export-v1": ThreadMoves,
 }
 """By the command's path, with the option where one makes the output another.  Of commands that print many
-objects, one to a line, the model is that of a line: ``session list --all``, ``session calls``."""
+objects, one to a line, the model is that of a line: ``session list --all``, ``session messages``, ``session
+calls``."""

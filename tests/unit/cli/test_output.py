@@ -35,10 +35,10 @@ def test_nothing_has_no_heading(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == ""
 
 
-def test_a_value_of_several_lines_stays_in_its_column(capsys: pytest.CaptureFixture[str]) -> None:
-    """Whatever it holds, it is no other fact."""
-    print_facts([("output", "one\nstatus  failed"), ("status", "running"), ("none", None)])
-    assert capsys.readouterr().out == "output  one\n        status  failed\nstatus  running\nnone    \n"
+def test_a_value_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """Whatever a title holds, it is no other fact."""
+    print_facts([("title", "one\nstatus  failed"), ("status", "running"), ("none", None)])
+    assert capsys.readouterr().out == "title   one\\nstatus  failed\nstatus  running\nnone\n"
 
 
 def test_text_is_indented_as_a_whole(capsys: pytest.CaptureFixture[str]) -> None:
