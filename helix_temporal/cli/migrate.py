@@ -63,6 +63,7 @@ async def _run_or_plan(migrations: PostgresMigrations, prefix: str, wanted: _Wan
         pending = await migrations.pending(wanted.target)
         return MigrationReport(
             table_prefix=prefix,
+            dry_run=True,
             version=await migrations.current_version(),
             pending=tuple(map(_describe_migration, pending)),
             sql=(migrations.script(pending) if pending else "-- nothing is pending") if wanted.sql else None,
@@ -89,9 +90,9 @@ def _show_report(report: MigrationReport) -> None:
         return
     for each in report.pending:
         _show_migration(each)
-    done = (
-        f"{len(report.pending)} pending" if report.pending else f"{len(report.applied) or 'nothing'} applied"
-    )
+    done = f"{len(report.applied) or 'nothing'} applied"
+    if report.dry_run:
+        done = f"{len(report.pending)} pending"
     typer.echo(f"tables {report.table_prefix}*: version {report.version}, {done}")
 
 

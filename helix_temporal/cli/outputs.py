@@ -122,6 +122,7 @@ class MigrationReport(Output):
     """What ``migrate`` has done, or would do.
 
     Attributes:
+        dry_run: Nothing was changed: ``--check`` or ``--sql``.
         version: Of the tables, now.
         applied: By this run.
         pending: Not applied; of a dry run those that would be.
@@ -129,6 +130,7 @@ class MigrationReport(Output):
     """
 
     table_prefix: str
+    dry_run: bool = False
     version: int
     applied: tuple[TableVersion, ...] = ()
     pending: tuple[TableVersion, ...] = ()

@@ -54,7 +54,8 @@ def import_v1(
 
     A session does the same when it opens such a thread, where HELIX_READ_V1 is set; this does it beforehand.
     Snapshots are looked for at HELIX_V1_PREFIX/HELIX_V1_THREAD_KEY/<thread id>.json.gz, or .json.  What was
-    taken over already is found and left alone.  Exit status 3 if one of several failed; the others are taken over.
+    taken over already is found and left alone.  Exit status 3 if one of several failed; the others are
+    taken over.
     """
     if bool(thread_ids) == everything:
         raise typer.BadParameter("name threads, or give --all", param_hint="THREAD_ID")
