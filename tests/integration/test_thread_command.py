@@ -135,7 +135,7 @@ def stored(variables: dict[str, str], name: str) -> bytes:
 def test_all_threads_of_zeitlich_s_are_taken_over_but_the_damaged(snapshots: dict[str, str]) -> None:
     """One bad thread of a thousand must neither stop the others nor go unnoticed."""
     status, output = command(snapshots, "import-v1", "--all")
-    assert status == 1
+    assert status == 3
     assert "1/3 b: 1 messages, adapter googleGenAI\n" in output
     assert "2/3 broken: ArchiveCorruptError: " in output
     assert "3/3 order/7: 2 messages, adapter anthropic\n" in output
