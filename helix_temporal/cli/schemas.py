@@ -8,6 +8,7 @@ from typing import Final
 from pydantic import BaseModel
 
 from helix_temporal.cli.session_outputs import LiveLine, TurnList
+from helix_temporal.session_files import Exported, Imported
 from helix_temporal.views.models import (
     CheckpointList,
     ConversationTurn,
@@ -37,6 +38,8 @@ OUTPUTS: Final[dict[str, type[BaseModel]]] = {
     "session checkpoints": CheckpointList,
     "session tree": SessionBranch,
     "session usage": UsageSums,
+    "session export": Exported,
+    "session import": Imported,
     "thread show": ThreadPlace,
 }
 """By the command's path, with the option where one makes the output another.  Of commands that print many

@@ -19,14 +19,15 @@ from helix_temporal.session_files.contents import SessionContents, SessionReader
 from helix_temporal.session_files.file import FORMAT, Header
 from helix_temporal.session_files.formats import JSON_LINES, FileFormat
 from helix_temporal.session_files.redaction import Redaction
+from helix_temporal.views.models import View
 
 _TRIES: Final = 10
+_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
 Progress = Callable[[int, int], None]
 """Told of messages written of a session, and of all that it has."""
 
 
-@dataclass(frozen=True, slots=True)
-class Exported:
+class Exported(View):
     """What was written.
 
     Attributes:
@@ -50,7 +51,7 @@ def ignore_progress(done: int, total: int) -> None:
 async def export_session(
     stores: ReadableStores,
     session_id: str,
-    output: BinaryIO,
+    output: BinaryIO | Path,
     *,
     file_format: FileFormat = JSON_LINES,
     children: bool = False,
@@ -65,7 +66,7 @@ async def export_session(
     Args:
         stores: Where it is.
         session_id: Which one.
-        output: Where the file goes.
+        output: Where the file goes: a path, where it appears once all of it is on the disk, or a stream.
         file_format: Of `helix_temporal.session_files.FORMATS`.
         children: With the sessions of its sub-agents, and of theirs.
         redaction: What to take out of it.
@@ -81,7 +82,7 @@ async def export_session(
     with tempfile.TemporaryFile() as body:
         writing = _Writing(SessionReader(stores), _Spool(body), file_format, redaction, progress)
         await writing.write_tree(session_id, children=children)
-        return await asyncio.to_thread(writing.copy_to, output)
+        return await asyncio.to_thread(writing.write_to, output)
 
 
 @dataclass(slots=True)
@@ -182,7 +183,14 @@ class _Writing:
         self.spool.write(self.format.end_session(shown))
         return (count, last_id) == (head.position, head.last_id)
 
-    def copy_to(self, output: BinaryIO) -> Exported:
+    def write_to(self, output: BinaryIO | Path) -> Exported:
+        """Write the file."""
+        if not isinstance(output, Path):
+            return self._copy_to(output)
+        with open_output(output) as file:
+            return self._copy_to(file)
+
+    def _copy_to(self, output: BinaryIO) -> Exported:
         """Write the header, all that was kept, and the end."""
         assert self.first is not None  # a tree has its root
         header = Header(
@@ -202,28 +210,46 @@ class _Writing:
         output.write(end)
         output.flush()
         return Exported(
-            header.session_id,
-            FORMAT if self.format is JSON_LINES else self.format.name,
-            header.sessions,
-            header.messages,
-            len(begin) + header.bytes + len(end),
-            header.sha256,
-            header.redacted,
+            session_id=header.session_id,
+            format=FORMAT if self.format is JSON_LINES else self.format.name,
+            sessions=header.sessions,
+            messages=header.messages,
+            bytes=len(begin) + header.bytes + len(end),
+            sha256=header.sha256,
+            redacted=header.redacted,
         )
+
+
+def check_output(path: Path) -> None:
+    """Make sure, before anything is read, that a file can be written.
+
+    Raises:
+        InvalidRequestError: Its directory is not there, or takes no file; or it is a directory itself.
+    """
+    directory = path.parent
+    if not directory.is_dir():
+        raise InvalidRequestError(f"{path}: the directory {directory} is not there; create it")
+    if path.is_dir():
+        raise InvalidRequestError(f"{path}: it is a directory; a file's name was expected")
+    if not os.access(directory, os.W_OK):
+        raise InvalidRequestError(f"{path}: the directory {directory} may not be written to")
 
 
 @contextmanager
 def open_output(path: Path) -> Iterator[BinaryIO]:
     """A file to write that appears under its name once all of it is on the disk, or never.
 
-    It is written beside its place, under a name that begins with a dot; a failure and Ctrl-C remove that.
+    Nobody but its owner may read it: it holds conversations.
+
+    It is written beside its place, under a name that begins with a dot and ends with ``.part``; a failure and
+    Ctrl-C remove that.
 
     Raises:
         InvalidRequestError: Nothing can be written there.
     """
     beside = path.with_name(f".{path.name[:80]}.{secrets.token_hex(4)}.part")
     try:
-        file = beside.open("xb")
+        file = os.fdopen(os.open(beside, _NEW, 0o600), "wb")
     except OSError as error:
         raise InvalidRequestError(f"{path}: cannot be written: {error.strerror}") from None
     try:

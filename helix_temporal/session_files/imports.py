@@ -2,8 +2,8 @@
 
 The whole file is verified before anything is written.  Then each session is made so that nobody sees half of
 it: its messages come into a thread that shows none of them before the last one is there, and its state comes
-at the end, in one commit with its runs.  Sub-agents' sessions come before the session whose they are.  An import
-that was broken off goes on where it was when it is made again.
+at the end, in one commit with its runs.  Sub-agents' sessions come before the session whose they are.  An
+import that was broken off goes on where it was when it is made again.
 """
 
 import asyncio
@@ -61,6 +61,7 @@ from helix_temporal.stores.sessions.imports import (
     owner_without_workflow,
 )
 from helix_temporal.stores.sessions.threads import next_epoch
+from helix_temporal.views.models import View
 
 _MANY: Final = 500
 _STEP_BYTES: Final = 4 * 1024 * 1024
@@ -77,8 +78,7 @@ def ignore_progress(what: str, done: int, total: int) -> None:
     """Nobody listens."""
 
 
-@dataclass(frozen=True, slots=True)
-class Imported:
+class Imported(View):
     """What became of a file.
 
     Attributes:
@@ -143,7 +143,11 @@ async def import_session(
                 outcome = "imported"
     header = verified.header
     return Imported(
-        names.get_name(header.session_id), outcome, header.sessions, header.messages, header.redacted
+        session_id=names.get_name(header.session_id),
+        outcome=outcome,
+        sessions=header.sessions,
+        messages=header.messages,
+        redacted=header.redacted,
     )
 
 

@@ -63,9 +63,17 @@ def make_messages(number: int) -> list[Message]:
     """A question, a tool call, its result, and the answer."""
     call = ToolCall(id=f"c{number}", name="find_order", arguments={"id": number, "note": "rüf\u202etest"})
     return [
-        Message(id=f"u{number}", role="user", content=f"Where is order {number}?", metadata={"k": [1, 2.5, None]}),
+        Message(
+            id=f"u{number}", role="user", content=f"Where is order {number}?", metadata={"k": [1, 2.5, None]}
+        ),
         Message(id=f"a{number}", role="assistant", content="Let me look.", tool_calls=(call,)),
-        Message(id=f"t{number}", role="tool", content=f"order {number}: sent", tool_call_id=call.id, name=call.name),
+        Message(
+            id=f"t{number}",
+            role="tool",
+            content=f"order {number}: sent",
+            tool_call_id=call.id,
+            name=call.name,
+        ),
         Message(id=f"e{number}", role="assistant", content=f"Order {number} was sent."),
     ]
 
@@ -98,7 +106,9 @@ async def make_tree(stores: Backends, session_id: str = "s") -> tuple[str, str]:
 
 
 async def _make_child(stores: Backends, parent: str, child: str) -> None:
-    options = CreateSession(agent_type="searcher", parent_session_id=parent, root_session_id=parent.split(">")[0])
+    options = CreateSession(
+        agent_type="searcher", parent_session_id=parent, root_session_id=parent.split(">", maxsplit=1)[0]
+    )
     await stores.sessions.create_session(child, options)
     await stores.sessions.append_messages(child, make_messages(1))
     ref = SubSessionRef(sub_session_id=child, agent_type="searcher", tool="search", parent_tool_call_id="c1")
