@@ -28,6 +28,7 @@ from helix_temporal.inspector.defences import Defences
 from helix_temporal.inspector.page_request import (
     Endpoint,
     InspectorSettings,
+    PageLinks,
     PageRequest,
     PageRoute,
     csrf_value,
@@ -89,6 +90,7 @@ def create_inspector(
         middleware=[Middleware(Defences, hosts=names, report_to=report_to)],
         exception_handlers={HTTPException: inspector.show_refusal, HelixError: inspector.show_error},
     )
+    app.router.redirect_slashes = False
     app.state.access = inspector.authorise
     return app
 
@@ -130,7 +132,8 @@ class _Inspector:
 
     def _make_page(self, request: Request, viewer: Viewer) -> PageRequest:
         views = SessionViews(self._stores, admits=admits_by(viewer.reads), agents=self._agents)
-        return PageRequest(views, viewer, self._settings, csrf_value(request))
+        links = PageLinks(request.app.router, request.scope.get("root_path", ""))
+        return PageRequest(views, viewer, self._settings, csrf_value(request), links)
 
     async def show_refusal(self, request: Request, error: Exception) -> Response:
         """A page that isn't there, or isn't for who asks."""
