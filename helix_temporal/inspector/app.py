@@ -24,7 +24,9 @@ from helix_temporal.errors import (
 )
 from helix_temporal.inspector import pages
 from helix_temporal.inspector.access import Authorise, LocalAccess, Viewer, admits_by, find_viewer
+from helix_temporal.inspector.actions import SessionActions
 from helix_temporal.inspector.defences import Defences
+from helix_temporal.inspector.live import LiveStreams
 from helix_temporal.inspector.page_request import (
     Endpoint,
     InspectorSettings,
@@ -91,7 +93,7 @@ def create_inspector(
         exception_handlers={HTTPException: inspector.show_refusal, HelixError: inspector.show_error},
     )
     app.router.redirect_slashes = False
-    app.state.access = inspector.authorise
+    app.state.access, app.state.live = inspector.authorise, inspector.live
     return app
 
 
@@ -106,10 +108,26 @@ class _Inspector:
     ) -> None:
         self._stores, self._client, self._agents = stores, client, agents
         self.authorise, self._settings = authorise, settings
+        self.live = LiveStreams()
 
     def build_routes(self) -> list[Route]:
-        """Files, which anybody may have, and the pages."""
-        return [StaticRoute("/static"), *(self._build_page(each) for each in pages.ROUTES)]
+        """Files, which anybody may have, the pages, what is live, and what forms are sent to."""
+        one = "/sessions/{session_id:helix_id}"
+        return [
+            StaticRoute("/static"),
+            *(self._build_page(each) for each in pages.ROUTES),
+            self._build_page(PageRoute(f"{one}/live", "live", self.live.follow_session)),
+            *(self._build_action(f"{one}/{name}", name, act) for name, act in self._list_actions()),
+        ]
+
+    def _list_actions(self) -> list[tuple[str, Endpoint]]:
+        if self._client is None:
+            return []
+        does = SessionActions(self._client)
+        return [("approve", does.approve), ("answer", does.answer), ("stop", does.stop)]
+
+    def _build_action(self, path: str, name: str, act: Endpoint) -> Route:
+        return Route(path, self._guard(act), name=name, methods=["POST"])
 
     def _build_page(self, page: PageRoute) -> Route:
         return Route(page.path, self._guard(page.endpoint), name=page.name, methods=["GET"])
@@ -118,7 +136,7 @@ class _Inspector:
         """The endpoint for those who may look."""
 
         async def answer(request: Request) -> Response:
-            if isinstance(self.authorise, LocalAccess):
+            if isinstance(self.authorise, LocalAccess) and request.method == "GET":
                 exchanged = self.authorise.exchange_token(request)
                 if exchanged is not None:
                     return exchanged

@@ -68,6 +68,12 @@ class InspectorServer(uvicorn.Server):
             timeout_graceful_shutdown=1,
         )
         super().__init__(config)
+        self._app = app
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End the streams, which would go on for as long as they are waited for; then the rest."""
+        self._app.state.live.close()
+        await super().shutdown(sockets)
 
     async def serve_on(self, listening: socket.socket) -> None:
         """Serve; the one who calls sees to signals."""
