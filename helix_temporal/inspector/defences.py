@@ -52,16 +52,22 @@ class Defences:
     Args:
         app: What answers.
         hosts: Names, with a port unless it is the scheme's own, under which it may be asked for; None: any,
-            because the application around it sees to that; empty: this machine's names at the server's port.
+            because the application around it sees to that.
+        local: This machine's names at the server's port count as well.
         report_to: Where browsers report what the policy has stopped, below the application; for tests.
     """
 
     def __init__(
-        self, app: ASGIApp, *, hosts: Iterable[str] | None = (), report_to: str | None = None
+        self,
+        app: ASGIApp,
+        *,
+        hosts: Iterable[str] | None = (),
+        local: bool = True,
+        report_to: str | None = None,
     ) -> None:
         self._app = app
         self._hosts = None if hosts is None else frozenset(each.lower() for each in hosts)
-        self._report_to = report_to
+        self._local, self._report_to = local, report_to
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request."""
@@ -87,9 +93,15 @@ class Defences:
         report_to = self._report_to and scope.get("root_path", "") + self._report_to
         return security_headers(report_to)
 
+    def _is_own_name(self, host: str, scope: Scope) -> bool:
+        """Whether the ``Host`` header names this server; a foreign name that leads here is an attack."""
+        if self._hosts is None:
+            return True
+        return host in self._hosts or (self._local and host in local_names(scope))
+
     def _refuse(self, scope: Scope) -> PlainTextResponse | None:
         headers = Headers(scope=scope)
-        if not is_allowed_host(headers.get("host", ""), self._hosts, scope):
+        if not self._is_own_name(headers.get("host", "").lower(), scope):
             return PlainTextResponse("This name of the host is not one of the inspector's.", 421)
         if scope["method"] not in _READS and not is_own_origin(headers, scope["scheme"]):
             return PlainTextResponse(
@@ -98,18 +110,12 @@ class Defences:
         return None
 
 
-def is_allowed_host(host: str, hosts: frozenset[str] | None, scope: Scope) -> bool:
-    """Whether the ``Host`` header names this server: a foreign name that leads here is a rebinding attack."""
-    if hosts is None:
-        return True
-    if hosts:
-        return host.lower() in hosts
+def local_names(scope: Scope) -> set[str]:
+    """This machine's names at the server's port."""
     server = scope.get("server")
     port = server[1] if server else None
     own = {f"{name}:{port}" for name in LOOPBACK_NAMES}
-    if port in {80, 443}:
-        own.update(LOOPBACK_NAMES)
-    return host.lower() in own
+    return own | set(LOOPBACK_NAMES) if port in {80, 443} else own
 
 
 def is_own_origin(headers: Headers, scheme: str) -> bool:

@@ -9,7 +9,9 @@ from markupsafe import Markup, escape
 from pydantic import JsonValue
 
 _SHOWN_CONTROLS: Final = frozenset("\n\t")
-_FENCE: Final = re.compile(r"^```[ \t]*([\w+#.-]{0,20})[^\n]*\n(.*?)(?:^```[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
+_FENCE: Final = re.compile(
+    r"^```[ \t]*([\w+#.-]{0,20})[^\n]*\n(.*?)(?:^```[ \t]*$|\Z)", re.MULTILINE | re.DOTALL
+)
 _CODE_OR_BOLD: Final = re.compile(r"`([^`\n]{1,400})`|\*\*(\S(?:[^*\n]{0,400}?\S)?)\*\*")
 _HEADING: Final = re.compile(r"^#{1,6} +(\S.{0,300})$")
 _BULLET: Final = re.compile(r"^ {0,6}(?:[-*•]|\d{1,3}[.)]) +(?=\S)")
@@ -37,7 +39,9 @@ def show_prose(text: str) -> Markup:
     shown, done = [], 0
     for fence in _FENCE.finditer(text):
         shown.append(_show_paragraphs(text[done : fence.start()]))
-        shown.append(Markup('<pre class="code" tabindex="0">{}</pre>').format(show_text(fence[2].rstrip("\n"))))
+        shown.append(
+            Markup('<pre class="code" tabindex="0">{}</pre>').format(show_text(fence[2].rstrip("\n")))
+        )
         done = fence.end()
     shown.append(_show_paragraphs(text[done:]))
     return Markup("").join(shown)
@@ -148,7 +152,9 @@ def is_hidden(character: str) -> bool:
         return character < " " and character not in _SHOWN_CONTROLS
     if character in "\u200c\u200d":
         return False
-    return unicodedata.category(character) in {"Cc", "Cf", "Cs", "Co"} or character in "\u2028\u2029\u3164\u115f"
+    return (
+        unicodedata.category(character) in {"Cc", "Cf", "Cs", "Co"} or character in "\u2028\u2029\u3164\u115f"
+    )
 
 
 def _show_character(piece: str) -> Markup:
