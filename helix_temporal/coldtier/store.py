@@ -367,6 +367,10 @@ class TieredThreads:
                 raise
             return facts
 
+    async def read_hot_header(self, thread_id: str) -> HotHeader | None:
+        """As `ThreadStore.read_hot_header`."""
+        return await self.hot.read_header(thread_id)
+
     async def fork(
         self, request: ForkThread, transform: Transform | None = None, progress: Progress = no_progress
     ) -> ForkedThread:

@@ -256,3 +256,8 @@ def show_metadata(metadata: dict[str, JsonValue]) -> tuple[tuple[str, str], ...]
     """Metadata whose values are plain, as text, for a list and for links into its filter."""
     plain = ((key, value) for key, value in metadata.items() if isinstance(value, str | int | float | bool))
     return tuple((key, str(value).lower() if isinstance(value, bool) else str(value)) for key, value in plain)
+
+
+def count_findings(count: int) -> str:
+    """How much is wrong with a thread."""
+    return "One thing is wrong" if count == 1 else f"{count} things are wrong"

@@ -499,7 +499,7 @@ class SessionLists:
         last = places[: query.limit][-1] if more and places else b""
         return SessionPage(
             sessions=tuple(summaries),
-            total=total,
+            total=total if query.count else None,
             offset=query.offset,
             limit=query.limit,
             has_more=bool(last),
