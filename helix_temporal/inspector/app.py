@@ -58,7 +58,7 @@ def create_inspector(
     actions: bool = False,
     temporal: Client | None = None,
     temporal_ui: str | None = None,
-    report_to: str | None = None,
+    reports: list[bytes] | None = None,
 ) -> Starlette:
     """The inspector over these stores, to be served as it is or mounted in another application.
 
@@ -73,7 +73,7 @@ def create_inspector(
         actions: Viewers who may can approve, answer and stop.
         temporal: Shows the maintenance schedules.
         temporal_ui: Address of Temporal's own page, for links.
-        report_to: A path where browsers report what the content security policy has stopped, in tests.
+        reports: For tests: what browsers tell that the content security policy has stopped is added to it.
     """
     inspector = _Inspector(
         stores,
@@ -91,7 +91,7 @@ def create_inspector(
     names = hosts if hosts or is_local else None
     app = Starlette(
         routes=inspector.build_routes(),
-        middleware=[Middleware(Defences, hosts=names, local=is_local, report_to=report_to)],
+        middleware=[Middleware(Defences, hosts=names, local=is_local, reports=reports)],
         exception_handlers={HTTPException: inspector.show_refusal, HelixError: inspector.show_error},
     )
     app.router.redirect_slashes = False

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse
+from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from helix_temporal.inspector.access import LOOPBACK_NAMES, cookie_name
@@ -34,6 +34,7 @@ HEADERS: Final[Mapping[str, str]] = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
 }
+REPORTS: Final = "/policy-reports"
 _READS: Final = frozenset({"GET", "HEAD"})
 
 
@@ -54,7 +55,7 @@ class Defences:
         hosts: Names, with a port unless it is the scheme's own, under which it may be asked for; None: any,
             because the application around it sees to that.
         local: This machine's names at the server's port count as well.
-        report_to: Where browsers report what the policy has stopped, below the application; for tests.
+        reports: For tests: what browsers tell that the policy has stopped is added to it.
     """
 
     def __init__(
@@ -63,16 +64,20 @@ class Defences:
         *,
         hosts: Iterable[str] | None = (),
         local: bool = True,
-        report_to: str | None = None,
+        reports: list[bytes] | None = None,
     ) -> None:
         self._app = app
         self._hosts = None if hosts is None else frozenset(each.lower() for each in hosts)
-        self._local, self._report_to = local, report_to
+        self._local, self._reports = local, reports
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
+            return
+        if self._reports is not None and scope["path"].endswith(REPORTS):
+            self._reports.append(await Request(scope, receive).body())
+            await Response(status_code=204)(scope, receive, send)
             return
         sender = _HeaderSender(send, self._headers(scope))
         refusal = self._refuse(scope)
@@ -90,8 +95,7 @@ class Defences:
             )
 
     def _headers(self, scope: Scope) -> dict[str, str]:
-        report_to = self._report_to and scope.get("root_path", "") + self._report_to
-        return security_headers(report_to)
+        return security_headers(None if self._reports is None else scope.get("root_path", "") + REPORTS)
 
     def _is_own_name(self, host: str, scope: Scope) -> bool:
         """Whether the ``Host`` header names this server; a foreign name that leads here is an attack."""
