@@ -106,7 +106,9 @@ def read_time(text: str) -> int | None:
 
 
 def _read_period(values: Mapping[str, str], now: int, problems: list[str]) -> tuple[int | None, int | None]:
-    today = int(datetime.fromtimestamp(now / 1000, UTC).replace(hour=0, minute=0, second=0, microsecond=0).timestamp())
+    today = int(
+        datetime.fromtimestamp(now / 1000, UTC).replace(hour=0, minute=0, second=0, microsecond=0).timestamp()
+    )
     presets: dict[str, tuple[int | None, int | None]] = {
         "today": (today * 1000, None),
         "yesterday": (today * 1000 - _DAY, today * 1000),

@@ -13,6 +13,7 @@ from helix_temporal.views.models import (
     ConversationMessage,
     ConversationTurn,
     ModelContext,
+    ScheduleFacts,
     SegmentPlace,
     SessionOverview,
     SessionView,
@@ -115,6 +116,15 @@ def mark_call(call: ConversationCall) -> Mark:
 def is_open(call: ConversationCall) -> bool:
     """Whether a call is shown open."""
     return call.status in OPEN_CALLS
+
+
+def mark_schedule(schedule: ScheduleFacts) -> Mark:
+    """How a schedule of maintenance goes: its newest run counts."""
+    if schedule.problem or (schedule.recent and schedule.recent[0].failure):
+        return Mark("last run failed" if not schedule.problem else "not known", "bad")
+    if schedule.paused:
+        return Mark("paused", "wait")
+    return Mark("running", "busy") if schedule.running else Mark("on schedule", "good")
 
 
 def name_wait(waiting: WaitingFor) -> str:

@@ -15,7 +15,7 @@ _FENCE: Final = re.compile(
 _CODE_OR_BOLD: Final = re.compile(r"`([^`\n]{1,400})`|\*\*(\S(?:[^*\n]{0,400}?\S)?)\*\*")
 _HEADING: Final = re.compile(r"^#{1,6} +(\S.{0,300})$")
 _BULLET: Final = re.compile(r"^ {0,6}(?:[-*•]|\d{1,3}[.)]) +(?=\S)")
-_JSON_KEY: Final = re.compile(r"^(\s*)(&#34;.*?&#34;)(: )")
+_JSON_KEY: Final = re.compile(r'( *)("(?:[^"\\]|\\.)*")(?=: )')
 MAX_COLOURED_LINES: Final = 150
 """Keys of a longer JSON text are not coloured: each is an element of its own on the page."""
 
@@ -52,10 +52,9 @@ def show_json(value: JsonValue) -> Markup:
     if isinstance(value, str):
         return show_text(value)
     text = json.dumps(value, ensure_ascii=False, indent=2, sort_keys=False)
-    shown = show_text(text)
     if text.count("\n") > MAX_COLOURED_LINES:
-        return shown
-    return Markup("\n").join(_mark_key(line) for line in shown.split("\n"))
+        return show_text(text)
+    return Markup("\n").join(_mark_key(line) for line in text.split("\n"))
 
 
 def summarise_json(value: JsonValue, limit: int = 110) -> Markup:
@@ -76,8 +75,11 @@ def _summarise_value(value: JsonValue) -> str:
 
 
 def _mark_key(line: str) -> Markup:
-    # The line is escaped already: only our own element is put around the key.
-    return Markup(_JSON_KEY.sub(r'\1<span class="key">\2</span>\3', line, count=1))  # noqa: S704
+    found = _JSON_KEY.match(line)
+    if found is None:
+        return show_text(line)
+    form = Markup('{}<span class="key">{}</span>{}')
+    return form.format(found[1], show_text(found[2]), show_text(line[found.end() :]))
 
 
 def _show_paragraphs(text: str) -> Markup:

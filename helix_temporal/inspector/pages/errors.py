@@ -48,7 +48,7 @@ async def show_error(
 ) -> Response:
     """What kept a page from being shown; ``page`` is None for those who may not look."""
     heading, text, advice = choose_words(status, error)
-    values = {"status": status, "heading": heading, "text": text, "advice": advice}
+    values = {"heading": heading, "text": text, "advice": advice}
     if page is None:
         return HTMLResponse(render_template("refused.html", **values), status)
     return show_template(page, "error.html", status=status, **values)

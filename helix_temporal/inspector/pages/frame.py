@@ -17,7 +17,7 @@ R = TypeVar("R")
 
 def show_template(page: PageRequest, template: str, /, status: int = 200, **values: Any) -> Response:
     """A page of this template."""
-    given = {"page": page, "area": "sessions", "temporal_link": TemporalLinks(page), **values}
+    given = {"page": page, "status": status, "area": "sessions", "temporal_link": TemporalLinks(page), **values}
     return HTMLResponse(render_template(template, **given), status)
 
 
@@ -73,6 +73,8 @@ class TemporalLinks:
 
     def __call__(self, workflow_id: str, run_id: str | None = None) -> str:
         """The history of an execution."""
-        start = f"{self._settings.temporal_ui}/namespaces/{quote(self._settings.namespace, safe='')}/workflows"
+        start = (
+            f"{self._settings.temporal_ui}/namespaces/{quote(self._settings.namespace, safe='')}/workflows"
+        )
         end = f"/{quote(run_id, safe='')}/history" if run_id else ""
         return f"{start}/{quote(workflow_id, safe='')}{end}"

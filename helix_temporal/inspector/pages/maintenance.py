@@ -10,7 +10,7 @@ from temporalio.service import RPCError
 from helix_temporal.inspector.page_request import PageRequest
 from helix_temporal.inspector.pages.frame import show_template
 from helix_temporal.views.models import ScheduleFacts
-from helix_temporal.views.schedules import read_schedules
+
 
 SECONDS: Final = 5.0
 
@@ -30,6 +30,4 @@ async def show_maintenance(request: Request, page: PageRequest) -> Response:  # 
                 schedules = tuple(await read_schedules(page.settings.temporal))
         except (RPCError, TimeoutError) as error:
             problem = f"Temporal does not answer just now: {type(error).__name__}."
-    return show_template(
-        page, "maintenance.html", area="maintenance", schedules=schedules, problem=problem
-    )
+    return show_template(page, "maintenance.html", area="maintenance", schedules=schedules, problem=problem)

@@ -46,8 +46,7 @@
     say.later = setTimeout(() => { toast.textContent = ""; }, 1800);
   }
 
-  async function copy(value) {
-    const text = value.startsWith("#") ? location.href.split("#")[0] + value : value;
+  async function copy(text) {
     try { await navigator.clipboard.writeText(text); say("Copied"); } catch { say("The browser did not allow it"); }
   }
 
@@ -97,10 +96,10 @@
     const button = document.getElementById("theme");
     button.hidden = false;
     button.addEventListener("click", switchTheme);
-    for (const each of document.querySelectorAll("[data-copy]")) each.hidden = false;
+    for (const each of document.querySelectorAll("[data-copy], [data-copy-link]")) each.hidden = false;
     document.addEventListener("click", (event) => {
-      const copied = event.target.closest("[data-copy]");
-      if (copied) copy(copied.dataset.copy);
+      const data = event.target.closest("[data-copy], [data-copy-link]")?.dataset;
+      if (data) copy(data.copyLink ? location.origin + data.copyLink : data.copy);
     });
     const write = () => document.querySelectorAll("time[data-ago]").forEach(writeAgo);
     setInterval(write, 15000);
