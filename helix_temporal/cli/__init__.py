@@ -5,11 +5,11 @@ import sys
 
 def main() -> None:
     """Run the command line."""
-    # Not at the top: commands bring drivers, which programs that import this package may not need.
-    if sys.argv[1:2] == ["health"]:
-        # Asked by an orchestrator each few seconds: without what all other commands bring.
-        from helix_temporal.cli.health import app  # noqa: PLC0415
-    else:
-        from helix_temporal.cli.commands import app  # noqa: PLC0415
+    # Not at the top: programs that import this package need not have typer.
+    from helix_temporal.cli.commands import app  # noqa: PLC0415
 
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal that lacks a character is shown its number instead of a traceback.
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
     app()

@@ -70,15 +70,3 @@ def _ask_host(host: str, port: int, path: str) -> tuple[int, str]:
         return answer.status, answer.read().decode()
     finally:
         connection.close()
-
-
-app = typer.Typer(
-    name="helix-temporal", pretty_exceptions_enable=False, add_completion=False, no_args_is_help=True
-)
-"""This command alone, as it is called: ``helix-temporal health``."""
-app.command()(health)
-
-
-@app.callback()
-def _only_health() -> None:
-    """Keeps the command's name among the arguments, where it is the only one."""

@@ -20,17 +20,7 @@ _AT_ONCE = 512
 """Spans after which the exporter is waited for: as many as its queue surely holds."""
 _PATIENCE = 30.0
 
-app = typer.Typer(
-    help="Traces of turns; where they go, the standard variables OTEL_… say.", no_args_is_help=True
-)
 
-
-@app.callback()
-def telemetry() -> None:
-    """Keep the command's own name: with one command alone, typer would drop it."""
-
-
-@app.command()
 def backfill(
     *,
     since: Annotated[

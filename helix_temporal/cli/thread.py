@@ -34,19 +34,12 @@ NamedAdapter = Annotated[
     typer.Option("--adapter", help="Zeitlich's adapter; found by the shape of rows without it."),
 ]
 
-app = typer.Typer(
-    help="Look at one thread, or move threads from zeitlich and back; addresses come from HELIX_… variables.",
-    no_args_is_help=True,
-)
 
-
-@app.command()
 def show(thread_id: ThreadId) -> None:
     """Print where a thread stands and which objects hold it; changes nothing."""
     _run_with_backends(lambda backends: _print_thread(backends, thread_id))
 
 
-@app.command()
 def verify(thread_id: ThreadId) -> None:
     """Read all of a thread's archive and verify it; exit status 1 if something is wrong."""
     problems = _run_with_backends(lambda backends: _verify_thread(backends, thread_id))
@@ -54,7 +47,6 @@ def verify(thread_id: ThreadId) -> None:
         raise typer.Exit(1)
 
 
-@app.command("import-v1")
 def import_v1(
     thread_ids: Annotated[
         list[str] | None, typer.Argument(metavar="THREAD_ID", help="The threads to take over.")
@@ -88,7 +80,6 @@ def import_v1(
         raise typer.Exit(1)
 
 
-@app.command("export-v1")
 def export_v1(
     thread_ids: Annotated[list[str], typer.Argument(metavar="THREAD_ID", help="The threads to give back.")],
     *,

@@ -1,7 +1,7 @@
 """The inspector as an ASGI application: who asks, which page, and what every answer carries."""
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Final
 
 from starlette.applications import Starlette
@@ -54,11 +54,11 @@ def create_inspector(
     authorise: Authorise | None = None,
     client: SessionClient | None = None,
     agents: Mapping[str, Agent] | None = None,
-    hosts: Iterable[str] = (),
+    hosts: Collection[str] = (),
     actions: bool = False,
     temporal: Client | None = None,
     temporal_ui: str | None = None,
-    report_to: str | None = None,
+    reports: list[bytes] | None = None,
 ) -> Starlette:
     """The inspector over these stores, to be served as it is or mounted in another application.
 
@@ -69,11 +69,11 @@ def create_inspector(
         client: Talks to the sessions, for actions, and reads their streams, for what is live.
         agents: By name, for the instructions and tools that a model was given.
         hosts: Names under which it may be asked for, as in the ``Host`` header.  By default any, where
-            ``authorise`` is given, else this machine's names at the server's port.
+            ``authorise`` is given; without it this machine's names at the server's port count as well.
         actions: Viewers who may can approve, answer and stop.
         temporal: Shows the maintenance schedules.
         temporal_ui: Address of Temporal's own page, for links.
-        report_to: A path where browsers report what the content security policy has stopped, in tests.
+        reports: For tests: what browsers tell that the content security policy has stopped is added to it.
     """
     inspector = _Inspector(
         stores,
@@ -84,12 +84,14 @@ def create_inspector(
             actions=actions and client is not None,
             temporal=temporal,
             temporal_ui=temporal_ui and temporal_ui.rstrip("/"),
+            namespace=temporal.namespace if temporal is not None else "default",
         ),
     )
-    names = tuple(hosts) or (None if authorise is not None else ())
+    is_local = authorise is None
+    names = hosts if hosts or is_local else None
     app = Starlette(
         routes=inspector.build_routes(),
-        middleware=[Middleware(Defences, hosts=names, report_to=report_to)],
+        middleware=[Middleware(Defences, hosts=names, local=is_local, reports=reports)],
         exception_handlers={HTTPException: inspector.show_refusal, HelixError: inspector.show_error},
     )
     app.router.redirect_slashes = False

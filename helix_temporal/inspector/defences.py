@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse
+from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from helix_temporal.inspector.access import LOOPBACK_NAMES, cookie_name
@@ -34,6 +34,7 @@ HEADERS: Final[Mapping[str, str]] = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
 }
+REPORTS: Final = "/policy-reports"
 _READS: Final = frozenset({"GET", "HEAD"})
 
 
@@ -52,21 +53,31 @@ class Defences:
     Args:
         app: What answers.
         hosts: Names, with a port unless it is the scheme's own, under which it may be asked for; None: any,
-            because the application around it sees to that; empty: this machine's names at the server's port.
-        report_to: Where browsers report what the policy has stopped, below the application; for tests.
+            because the application around it sees to that.
+        local: This machine's names at the server's port count as well.
+        reports: For tests: what browsers tell that the policy has stopped is added to it.
     """
 
     def __init__(
-        self, app: ASGIApp, *, hosts: Iterable[str] | None = (), report_to: str | None = None
+        self,
+        app: ASGIApp,
+        *,
+        hosts: Iterable[str] | None = (),
+        local: bool = True,
+        reports: list[bytes] | None = None,
     ) -> None:
         self._app = app
         self._hosts = None if hosts is None else frozenset(each.lower() for each in hosts)
-        self._report_to = report_to
+        self._local, self._reports = local, reports
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
+            return
+        if self._reports is not None and scope["path"].endswith(REPORTS):
+            self._reports.append(await Request(scope, receive).body())
+            await Response(status_code=204)(scope, receive, send)
             return
         sender = _HeaderSender(send, self._headers(scope))
         refusal = self._refuse(scope)
@@ -84,12 +95,17 @@ class Defences:
             )
 
     def _headers(self, scope: Scope) -> dict[str, str]:
-        report_to = self._report_to and scope.get("root_path", "") + self._report_to
-        return security_headers(report_to)
+        return security_headers(None if self._reports is None else scope.get("root_path", "") + REPORTS)
+
+    def _is_own_name(self, host: str, scope: Scope) -> bool:
+        """Whether the ``Host`` header names this server; a foreign name that leads here is an attack."""
+        if self._hosts is None:
+            return True
+        return host in self._hosts or (self._local and host in local_names(scope))
 
     def _refuse(self, scope: Scope) -> PlainTextResponse | None:
         headers = Headers(scope=scope)
-        if not is_allowed_host(headers.get("host", ""), self._hosts, scope):
+        if not self._is_own_name(headers.get("host", "").lower(), scope):
             return PlainTextResponse("This name of the host is not one of the inspector's.", 421)
         if scope["method"] not in _READS and not is_own_origin(headers, scope["scheme"]):
             return PlainTextResponse(
@@ -98,18 +114,12 @@ class Defences:
         return None
 
 
-def is_allowed_host(host: str, hosts: frozenset[str] | None, scope: Scope) -> bool:
-    """Whether the ``Host`` header names this server: a foreign name that leads here is a rebinding attack."""
-    if hosts is None:
-        return True
-    if hosts:
-        return host.lower() in hosts
+def local_names(scope: Scope) -> set[str]:
+    """This machine's names at the server's port."""
     server = scope.get("server")
     port = server[1] if server else None
     own = {f"{name}:{port}" for name in LOOPBACK_NAMES}
-    if port in {80, 443}:
-        own.update(LOOPBACK_NAMES)
-    return host.lower() in own
+    return own | set(LOOPBACK_NAMES) if port in {80, 443} else own
 
 
 def is_own_origin(headers: Headers, scheme: str) -> bool:

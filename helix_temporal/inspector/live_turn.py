@@ -92,7 +92,8 @@ class LiveTurn:
             case streams.StreamResync():
                 self._resync = chunk.reason
             case _:
-                self._take_call(chunk) or self._take_run(chunk)
+                if not self._take_call(chunk):
+                    self._take_run(chunk)
 
     def pop_changes(self) -> LiveChanges:
         """What has changed since this was called before."""

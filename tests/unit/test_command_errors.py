@@ -1,4 +1,4 @@
-"""What a command says where a server refuses it: one line, and status 1."""
+"""What a command says where a server refuses it: one line, and a status of the table."""
 
 import subprocess
 import sys
@@ -26,7 +26,7 @@ async def test_schedules_that_temporal_refuses_are_one_line(
     client: Any = None
     with pytest.raises(typer.Exit) as ended, exit_on_error():
         await maintenance._make_schedules(client, Settings(), MaintenancePlan())
-    assert ended.value.exit_code == 1
+    assert ended.value.exit_code == 2
     (said,) = capsys.readouterr().err.splitlines()
     assert said.startswith(
         "InvalidConfigError: Temporal refused the schedules of maintenance: PERMISSION_DENIED: Request"

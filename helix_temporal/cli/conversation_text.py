@@ -1,0 +1,114 @@
+"""A conversation as people read it on a terminal: turns, with what belongs to each below it."""
+
+from collections.abc import Iterator
+
+from helix_temporal.cli._output import (
+    fold_text,
+    format_cost,
+    format_duration,
+    format_json,
+    format_time,
+    print_heading,
+    print_text,
+)
+from helix_temporal.views.models import (
+    ConversationCall,
+    ConversationMessage,
+    ConversationTurn,
+    TurnAttempt,
+)
+
+
+def print_turn(turn: ConversationTurn, *, whole: bool = False) -> None:
+    """Print a turn.
+
+    Args:
+        turn: The turn.
+        whole: Arguments and results as they are, not folded to one line each.
+    """
+    print_heading(describe_turn(turn))
+    for attempt in turn.attempts:
+        if not attempt.kept:
+            print_text(describe_lost(attempt), indent=2)
+    for message in turn.messages:
+        _print_message(message, whole=whole)
+    print_text("")
+
+
+def describe_turn(turn: ConversationTurn) -> str:
+    """A turn's heading: its number, when it began, and what it used."""
+    kept = [attempt for attempt in turn.attempts if attempt.kept]
+    parts = [f"turn {turn.number}" if turn.number is not None else f"turn at message {turn.start}"]
+    if kept and kept[-1].started_at is not None:
+        parts.append(format_time(kept[-1].started_at))
+    if kept and kept[-1].status.value != "completed":
+        parts.append(kept[-1].status.value)
+    elif turn.unfinished:
+        parts.append("under way")
+    if turn.duration_ms is not None:
+        parts.append(format_duration(turn.duration_ms))
+    if turn.tokens.total:
+        parts.append(f"{turn.tokens.total:,} tokens")
+    if turn.cost_usd is not None:
+        parts.append(format_cost(turn.cost_usd))
+    return " · ".join(parts)
+
+
+def describe_lost(attempt: TurnAttempt) -> str:
+    """A run whose messages are not in the thread: why, and what it used all the same."""
+    why = attempt.reason or (attempt.error and f"{attempt.error.type}: {attempt.error.message}") or ""
+    tokens = sum(call.tokens.total for call in attempt.model_calls)
+    used = f", {tokens:,} tokens" if tokens else ""
+    return (
+        f"discarded: run {attempt.run_id} of turn {attempt.turn}, {attempt.status.value}"
+        f"{f' ({why})' if why else ''}, {attempt.steps} steps{used}"
+    )
+
+
+def _print_message(message: ConversationMessage, *, whole: bool) -> None:
+    print_heading(f"  {' · '.join(_facts_of(message))}")
+    if message.damage:
+        print_text(f"damaged: {message.damage}", indent=4)
+    if message.thinking:
+        print_text(f"(thinking) {message.thinking if whole else fold_text(message.thinking)}", indent=4)
+    if message.text:
+        print_text(message.text, indent=4)
+    for part in message.parts or ():
+        if part.get("type") != "text":
+            print_text(f"[{fold_text(format_json(part))}]", indent=4)
+    if message.cut:
+        print_text(f"… {message.cut:,} more characters", indent=4)
+    for call in message.calls:
+        _print_call(call, whole=whole)
+
+
+def _facts_of(message: ConversationMessage) -> Iterator[str]:
+    yield message.role
+    yield f"#{message.position}"
+    if message.step is not None:
+        yield f"step {message.step}"
+    if message.tokens is not None and message.tokens.total:
+        yield f"{message.tokens.total:,} tokens"
+    if message.finish not in {None, "stop", "end_turn", "tool_use", "tool_calls"}:
+        yield str(message.finish)
+    if message.is_error:
+        yield "error"
+
+
+def _print_call(call: ConversationCall, *, whole: bool) -> None:
+    arguments = "" if call.arguments is None else format_json(call.arguments)
+    head = f"→ {call.name} {arguments if whole else fold_text(arguments)}".rstrip()
+    print_text(head, indent=4)
+    facts: list[str] = [call.status]
+    if call.duration_ms is not None:
+        facts.append(format_duration(call.duration_ms))
+    if call.sub_session_id:
+        facts.append(f"session {call.sub_session_id}")
+    result = call.error or ("" if call.result is None else _text_of(call.result))
+    print_text(
+        f"← {', '.join(facts)}{': ' if result else ''}{result if whole else fold_text(result)}", indent=4
+    )
+
+
+def _text_of(value: object) -> str:
+    return value if isinstance(value, str) else format_json(value)

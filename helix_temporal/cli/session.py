@@ -1,0 +1,338 @@
+"""``helix-temporal session list``, ``show``, ``tree`` and ``usage``: sessions, and what they used."""
+
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Final
+
+import typer
+
+from helix_temporal.cli._output import (
+    NOTHING,
+    AsJson,
+    Table,
+    format_cost,
+    format_duration,
+    format_json,
+    format_number,
+    format_time,
+    print_facts,
+    print_heading,
+    print_json_line,
+    print_note,
+    print_output,
+    print_text,
+)
+from helix_temporal.cli._session_reads import (
+    PAGE,
+    AgentName,
+    SessionId,
+    Since,
+    Until,
+    User,
+    parse_option_time,
+    read_sessions,
+    warn_of_problem,
+)
+from helix_temporal.models.states import SessionStatus
+from helix_temporal.views import SessionViews
+from helix_temporal.views.filters import Need, SessionFilter
+from helix_temporal.views.models import (
+    SessionBranch,
+    SessionList,
+    SessionOverview,
+    SessionView,
+    UsageSums,
+    WaitingFor,
+)
+
+_COLUMNS: Final = ("session", "status", "agent", "user", "steps>", "changed", "title")
+
+
+# ---- list -------------------------------------------------------------------------------------------
+
+
+def list_sessions(
+    *,
+    user: User = None,
+    agent: AgentName = None,
+    status: Annotated[list[SessionStatus] | None, typer.Option(help="In this status; repeatable.")] = None,
+    tag: Annotated[
+        list[str] | None, typer.Option(help="With this tag; repeatable: all must be there.")
+    ] = None,
+    meta: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="With this pair in the metadata; repeatable."),
+    ] = None,
+    since: Since = None,
+    until: Until = None,
+    waiting: Annotated[
+        bool, typer.Option("--waiting", help="Those that wait for a client, a person or a sub-agent.")
+    ] = False,
+    failed: Annotated[bool, typer.Option("--failed", help="Those whose last turn failed.")] = False,
+    behind: Annotated[bool, typer.Option("--behind", help="Those that the archive lacks a part of.")] = False,
+    roots: Annotated[bool, typer.Option("--roots", help="No sessions of sub-agents.")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="All, not one page; with --json one object a line.")
+    ] = False,
+    limit: Annotated[int, typer.Option(min=1, max=500, help="Of a page.")] = PAGE,
+    cursor: Annotated[
+        str | None, typer.Option(help="Where to go on; the page before prints it.", show_default=False)
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List sessions, newest change first; --since and --until are about that change.
+
+    A page prints on standard error how to see the next one.
+    """
+    wanted = SessionFilter(
+        user_id=user,
+        agent=agent,
+        status=tuple(status or ()),
+        tags=tuple(tag or ()),
+        metadata=parse_pairs(meta or ()),
+        since=parse_option_time("--since", since),
+        until=parse_option_time("--until", until),
+        need=_choose_need(waiting=waiting, failed=failed, behind=behind),
+        roots=roots,
+    )
+    if not everything:
+        page = read_sessions(lambda views: views.list_sessions(wanted, limit=limit, cursor=cursor))
+        print_output(page, _print_page, as_json=as_json)
+        return
+    if cursor is not None:
+        raise typer.BadParameter("--all begins with the newest", param_hint="--cursor")
+    read_sessions(lambda views: _print_all(views, wanted, as_json=as_json))
+
+
+def parse_pairs(pairs: Iterable[str]) -> dict[str, str]:
+    """``key=value`` each.
+
+    Raises:
+        BadParameter: One has no ``=``.
+    """
+    found = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not key or not equals:
+            raise typer.BadParameter(f"{pair!r}; KEY=VALUE expected", param_hint="--meta")
+        found[key] = value
+    return found
+
+
+def _choose_need(*, waiting: bool, failed: bool, behind: bool) -> Need | None:
+    names: tuple[Need, ...] = ("waiting", "failed", "behind")
+    asked = [name for name, given in zip(names, (waiting, failed, behind), strict=True) if given]
+    if len(asked) > 1:
+        raise typer.BadParameter(f"give one of them: {', '.join(f'--{name}' for name in asked)}")
+    return asked[0] if asked else None
+
+
+def _print_page(page: SessionList) -> None:
+    Table(*_COLUMNS).print_rows(_row_of(each) for each in page.sessions)
+    if page.next_cursor is not None:
+        print_note(f"more: --cursor {page.next_cursor}")
+
+
+async def _print_all(views: SessionViews, wanted: SessionFilter, *, as_json: bool) -> None:
+    """Print all as they come; memory stays flat, and what is read is out if a store goes away."""
+    table, rows = Table(*_COLUMNS), list[Sequence[object]]()
+    try:
+        async for each in views.iterate_sessions(wanted):
+            if as_json:
+                print_json_line(each)
+                continue
+            rows.append(_row_of(each))
+            if len(rows) == PAGE:
+                table.print_rows(rows)
+                rows.clear()
+    finally:
+        table.print_rows(rows)
+        sys.stdout.flush()
+
+
+def _row_of(session: SessionOverview) -> Sequence[object]:
+    return (
+        session.session_id,
+        session.status.value,
+        session.agent,
+        session.user_id,
+        session.steps,
+        format_time(session.updated_at),
+        session.title,
+    )
+
+
+# ---- show -------------------------------------------------------------------------------------------
+
+
+def show(session_id: SessionId, *, as_json: AsJson = False) -> None:
+    """Print where a session stands: whom it waits for, its last run, tokens, cost, and how it is stored.
+
+    No worker is asked.  Exit status 3 where a part of it cannot be read, which is then said.
+    """
+    found = read_sessions(lambda views: views.get_session(session_id))
+    print_output(found, _print_session, as_json=as_json)
+    warn_of_problem(found.problem)
+
+
+def _print_session(view: SessionView) -> None:
+    session = view.overview
+    print_facts(
+        (name, value)
+        for name, value in [
+            ("session", session.session_id),
+            ("title", session.title),
+            ("status", session.status.value),
+            ("agent", session.agent),
+            ("user", session.user_id),
+            ("tags", ", ".join(session.tags)),
+            ("metadata", format_json(session.metadata) if session.metadata else ""),
+            ("mode", view.mode),
+            ("created", format_time(session.created_at)),
+            ("changed", format_time(session.updated_at)),
+            ("expires", session.expires_at and format_time(session.expires_at)),
+            ("turns", format_number(view.turns)),
+            ("steps", format_number(session.steps)),
+            ("messages", format_number(view.messages)),
+            ("run", _describe_run(view)),
+            ("failure", view.failure_reason),
+            ("error", view.error and f"{view.error.type}: {view.error.message}"),
+            ("output", None if view.output is None else format_json(view.output)),
+            ("parent", session.parent_session_id),
+            ("root", view.root_session_id),
+            ("forked from", view.forked_from),
+            ("sub-agents", ", ".join(view.children)),
+            ("tokens", _describe_tokens(view.usage)),
+            ("cost", format_cost(view.usage.cost_usd)),
+            ("thread", _describe_place(view)),
+        ]
+        if value
+    )
+    for call in view.waiting:
+        print_heading(f"waits for {_WHOM[call.kind]}")
+        print_facts(_facts_of_waiting(call))
+
+
+_WHOM: Final = {
+    "client": "a client's result",
+    "approval": "an approval",
+    "sub_agent": "a sub-agent",
+}
+
+
+def _facts_of_waiting(call: WaitingFor) -> Iterable[tuple[str, object]]:
+    yield "  tool", call.tool
+    yield "  call", call.call_id
+    yield "  arguments", format_json(call.arguments)
+    yield "  since", format_time(call.since)
+    if call.until is not None:
+        yield "  until", format_time(call.until)
+    if call.turn is not None:
+        yield "  turn", call.turn
+    if call.sub_session_id:
+        yield "  session", call.sub_session_id
+
+
+def _describe_run(view: SessionView) -> str:
+    run = view.live_run
+    if run is None:
+        return ""
+    return f"{run.run_id}, turn {run.turn}, {run.status.value}, since {format_time(run.started_at)}"
+
+
+def _describe_place(view: SessionView) -> str:
+    place = view.place
+    if place is None:
+        return view.thread_id
+    archived = "" if place.archived is None else f", {place.archived:,} archived"
+    return f"{place.thread_id}: {'hot' if place.hot else 'cold'}{archived}, {place.bytes:,} bytes"
+
+
+# ---- tree -------------------------------------------------------------------------------------------
+
+
+def tree(session_id: SessionId, *, as_json: AsJson = False) -> None:
+    """Print a session with its sub-agents' sessions; tokens and cost are those of each with all below it."""
+    found = read_sessions(lambda views: views.get_tree(session_id))
+    print_output(found, _print_tree, as_json=as_json)
+
+
+def _print_tree(root: SessionBranch) -> None:
+    rows = [
+        (
+            f"{'  ' * depth}{branch.overview.session_id}",
+            branch.overview.status.value,
+            branch.overview.agent,
+            branch.overview.steps,
+            branch.sums.tokens.total,
+            format_cost(branch.sums.cost_usd),
+            branch.overview.title,
+        )
+        for depth, branch in _walk(root)
+    ]
+    Table("session", "status", "agent", "steps>", "tokens>", "cost>", "title").print_rows(rows)
+    hidden, left_out = (
+        sum(branch.hidden for _, branch in _walk(root)),
+        sum(branch.left_out for _, branch in _walk(root)),
+    )
+    if hidden or left_out:
+        print_note(f"{hidden} more may not be seen, {left_out} more are left out")
+
+
+def _walk(branch: SessionBranch, depth: int = 0) -> Iterable[tuple[int, SessionBranch]]:
+    yield depth, branch
+    for child in branch.children:
+        yield from _walk(child, depth + 1)
+
+
+# ---- usage ------------------------------------------------------------------------------------------
+
+
+def usage(
+    session_id: SessionId,
+    *,
+    descendants: Annotated[
+        bool, typer.Option("--descendants", help="Also of its sub-agents' sessions, and theirs.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Print tokens, calls, time and cost of a session, by model and by tool."""
+    found = read_sessions(lambda views: views.get_usage(session_id, descendants=descendants))
+    print_output(found, _print_usage, as_json=as_json)
+
+
+def _print_usage(sums: UsageSums) -> None:
+    print_facts(
+        [
+            ("sessions", format_number(len(sums.session_ids) or 1)),
+            ("tokens", _describe_tokens(sums)),
+            ("cost", format_cost(sums.cost_usd)),
+            ("model calls", format_number(sums.model_calls)),
+            ("tool calls", f"{sums.tool_calls:,}, {sums.failed_tool_calls:,} failed"),
+            ("sub-agents", format_number(sums.sub_agent_calls)),
+            ("time", format_duration(sums.duration_ms)),
+            ("first", format_time(sums.first_at)),
+            ("last", format_time(sums.last_at)),
+        ]
+    )
+    if sums.by_model:
+        print_text("")
+        Table("model", "input>", "cached>", "output>", "reasoning>").print_rows(
+            (name, *map(format_number, (each.input, each.cached, each.output, each.reasoning)))
+            for name, each in sorted(sums.by_model.items())
+        )
+    if sums.by_tool:
+        print_text("")
+        Table("tool", "calls>", "failed>", "time>").print_rows(
+            (name, each.calls, each.failed, format_duration(each.duration_ms))
+            for name, each in sorted(sums.by_tool.items())
+        )
+    for kind, numbers in sorted(sums.custom.items()):
+        print_facts((f"{kind}.{name}", f"{number:,}") for name, number in sorted(numbers.items()))
+
+
+def _describe_tokens(sums: UsageSums) -> str:
+    tokens = sums.tokens
+    if not tokens.total:
+        return NOTHING
+    return f"{tokens.total:,}: {tokens.input:,} in ({tokens.cached:,} cached), {tokens.output:,} out"

@@ -1,0 +1,105 @@
+"""``helix-temporal session calls``: tool calls across sessions, such as those that failed."""
+
+import shlex
+import sys
+from typing import Annotated
+
+import typer
+
+from helix_temporal.cli._output import (
+    AsJson,
+    fold_text,
+    format_duration,
+    format_json,
+    format_time,
+    print_heading,
+    print_json_line,
+    print_note,
+    print_text,
+)
+from helix_temporal.cli._session_reads import (
+    PAGE,
+    AgentName,
+    Since,
+    Until,
+    User,
+    parse_option_time,
+    read_sessions,
+)
+from helix_temporal.models.visible import make_visible
+from helix_temporal.views import SessionViews
+from helix_temporal.views.filters import SessionFilter
+from helix_temporal.views.models import FoundCall
+
+
+def calls(
+    *,
+    user: User = None,
+    agent: AgentName = None,
+    tool: Annotated[str | None, typer.Option(metavar="NAME", help="Of this tool.")] = None,
+    failed: Annotated[bool, typer.Option("--failed", help="Those that failed.")] = False,
+    since: Since = None,
+    until: Until = None,
+    limit: Annotated[int, typer.Option(min=1, help="End after so many.")] = PAGE,
+    as_json: AsJson = False,
+) -> None:
+    """Find tool calls across sessions, those of the session that changed last first.
+
+    --since and --until are about the time of the call.  Of each call the command is printed that shows what
+    the model was given when it made it.  --json prints one call a line.
+    """
+    wanted = SessionFilter(user_id=user, agent=agent)
+    span = parse_option_time("--since", since), parse_option_time("--until", until)
+    read_sessions(
+        lambda views: _print_calls(
+            views, wanted, span, tool=tool, failed=True if failed else None, limit=limit, as_json=as_json
+        )
+    )
+
+
+async def _print_calls(
+    views: SessionViews,
+    wanted: SessionFilter,
+    span: tuple[int | None, int | None],
+    *,
+    tool: str | None,
+    failed: bool | None,
+    limit: int,
+    as_json: bool,
+) -> None:
+    """Print each as it is found: to look through all sessions may take long."""
+    printed = 0
+    async for found in views.find_calls(wanted, tool=tool, failed=failed, since=span[0], until=span[1]):
+        if printed == limit:
+            print_note(f"more than {limit}; --limit says how many are looked for")
+            return
+        if as_json:
+            print_json_line(found)
+        else:
+            _print_call(found)
+        printed += 1
+        sys.stdout.flush()
+
+
+def _print_call(found: FoundCall) -> None:
+    call = found.call
+    facts = [format_time(found.at), call.name, call.status, format_duration(call.duration_ms)]
+    print_heading("  ".join(facts))
+    turn = "" if found.turn is None else f", turn {found.turn}"
+    user = "" if found.user_id is None else f", user {found.user_id}"
+    print_text(
+        make_visible(f"session {found.session_id}{user}{turn}, message {found.message_position}"), indent=2
+    )
+    if call.arguments is not None:
+        print_text(f"→ {fold_text(format_json(call.arguments))}", indent=2)
+    result = call.error or (call.result if isinstance(call.result, str) else "")
+    if result:
+        print_text(f"← {fold_text(result)}", indent=2)
+    print_text(context_command(found.session_id, found.message_position), indent=2)
+    print_text("")
+
+
+def context_command(session_id: str, position: int) -> str:
+    """The command, ready for a shell, that shows what the model was given before this message."""
+    dashes = "-- " if session_id.startswith("-") else ""
+    return f"helix-temporal session context --message {position} {dashes}{shlex.quote(session_id)}"

@@ -1,0 +1,185 @@
+"""``helix-temporal session messages`` and ``turns``: a conversation, whole or live, and its turns."""
+
+import sys
+from collections.abc import AsyncIterator
+from typing import Annotated
+
+import typer
+
+from helix_temporal.cli._output import (
+    AsJson,
+    Table,
+    format_cost,
+    format_duration,
+    format_number,
+    format_time,
+    print_json_line,
+    print_note,
+    print_output,
+    print_text,
+)
+from helix_temporal.cli._session_reads import SessionId, read_sessions, warn_of_problem
+from helix_temporal.cli.conversation_text import describe_lost, print_turn
+from helix_temporal.cli.live_text import LiveText
+from helix_temporal.cli.session_outputs import (
+    TurnLine,
+    TurnList,
+    make_live_line,
+    make_turn_line,
+)
+from helix_temporal.views import SessionViews
+from helix_temporal.views.models import ConversationPage
+
+_PAGE = 20
+"""Turns that are read at once."""
+
+
+def messages(
+    session_id: SessionId,
+    *,
+    turn: Annotated[
+        int | None, typer.Option(min=1, help="This turn alone, with whole texts, arguments and results.")
+    ] = None,
+    tail: Annotated[int | None, typer.Option(min=1, help="The last so many turns alone.")] = None,
+    follow: Annotated[
+        bool,
+        typer.Option("--follow", "-f", help="The last turn, then what comes, until Ctrl-C."),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Print a conversation by turns: messages, tool calls with their results, runs that were thrown away.
+
+    Long texts are cut, and arguments and results folded to a line; --turn has them whole.  --json prints one
+    turn a line, with --follow one chunk of the stream a line.
+    Exit status 3 where a part cannot be read, which is then said.
+    """
+    if turn is not None and (tail is not None or follow):
+        raise typer.BadParameter("--turn names one turn; --tail and --follow are about the last ones")
+    if follow:
+        read_sessions(lambda views: _follow(views, session_id, tail or 1, as_json=as_json))
+        return
+    if turn is not None:
+        problem = read_sessions(lambda views: _print_one(views, session_id, turn, as_json=as_json))
+    elif tail is not None:
+        problem = read_sessions(lambda views: _print_tail(views, session_id, tail, as_json=as_json))
+    else:
+        problem = read_sessions(lambda views: _print_conversation(views, session_id, as_json=as_json))
+    warn_of_problem(problem)
+
+
+async def _print_one(views: SessionViews, session_id: str, number: int, *, as_json: bool) -> str | None:
+    page = await views.read_turn(session_id, number)
+    _print_page(page, as_json=as_json, whole=True)
+    return page.problem
+
+
+async def _print_conversation(views: SessionViews, session_id: str, *, as_json: bool) -> str | None:
+    """Print all turns, page by page from the first one."""
+    problem: str | None = None
+    async for page in _iterate_pages(views, session_id):
+        _print_page(page, as_json=as_json)
+        problem = problem or page.problem
+    return problem
+
+
+async def _iterate_pages(views: SessionViews, session_id: str) -> AsyncIterator[ConversationPage]:
+    page = await views.read_turns(session_id, after=0, limit=_PAGE)
+    yield page
+    while page.after is not None:
+        page = await views.read_turns(session_id, after=page.after, limit=_PAGE)
+        yield page
+
+
+async def _print_tail(views: SessionViews, session_id: str, turns: int, *, as_json: bool) -> str | None:
+    """Print the last turns, oldest first; a page may have fewer than were asked for."""
+    pages = await _read_tail(views, session_id, turns)
+    for page in pages:
+        _print_page(page, as_json=as_json)
+    return next((page.problem for page in pages if page.problem), None)
+
+
+async def _read_tail(views: SessionViews, session_id: str, turns: int) -> list[ConversationPage]:
+    page = await views.read_turns(session_id, limit=min(turns, _PAGE))
+    pages, found = [page], len(page.turns)
+    while found < turns and page.before is not None:
+        page = await views.read_turns(session_id, before=page.before, limit=min(turns - found, _PAGE))
+        pages.append(page)
+        found += len(page.turns)
+    return pages[::-1]
+
+
+def _print_page(page: ConversationPage, *, as_json: bool, whole: bool = False) -> None:
+    for turn in page.turns:
+        if as_json:
+            print_json_line(turn)
+        else:
+            print_turn(turn, whole=whole)
+    if not as_json:
+        for attempt in page.lost:
+            print_text(describe_lost(attempt))
+    sys.stdout.flush()
+
+
+async def _follow(views: SessionViews, session_id: str, turns: int, *, as_json: bool) -> None:
+    """Print the last turns that are finished, then the stream from where the turn under way began."""
+    place = await views.find_live_place(session_id)
+    if not as_json:
+        for page in await _read_tail(views, session_id, turns):
+            finished = tuple(turn for turn in page.turns if not turn.unfinished)
+            _print_page(page.model_copy(update={"turns": finished}), as_json=False)
+    live = LiveText()
+    async for stored in views.follow_session(session_id, place):
+        if as_json:
+            print_json_line(make_live_line(stored))
+        else:
+            sys.stdout.write(live.write_chunk(stored.chunk))
+        # Each piece is seen when it comes, also by a pipe.
+        sys.stdout.flush()
+
+
+# ---- turns ------------------------------------------------------------------------------------------
+
+
+def turns(
+    session_id: SessionId,
+    *,
+    limit: Annotated[int, typer.Option(min=1, max=200, help="The last so many.")] = _PAGE,
+    before: Annotated[
+        int | None, typer.Option(help="Those before this position; the list before says it.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List turns of a session, oldest first: when, how it ended, what it used, and what was said."""
+    found = read_sessions(lambda views: _read_turn_list(views, session_id, limit, before))
+    print_output(found, _print_turn_list, as_json=as_json)
+    warn_of_problem(found.problem)
+
+
+async def _read_turn_list(views: SessionViews, session_id: str, limit: int, before: int | None) -> TurnList:
+    lines: list[TurnLine] = []
+    problem: str | None = None
+    while True:
+        page = await views.read_turns(session_id, before=before, limit=min(limit - len(lines), _PAGE))
+        lines[:0] = [make_turn_line(turn) for turn in page.turns]
+        problem, before = problem or page.problem, page.before
+        if before is None or len(lines) >= limit or not page.turns:
+            return TurnList(session_id=session_id, turns=tuple(lines), before=before, problem=problem)
+
+
+def _print_turn_list(found: TurnList) -> None:
+    Table("turn>", "begun", "status", "messages>", "tokens>", "cost>", "time>", "calls>", "said").print_rows(
+        (
+            turn.number,
+            format_time(turn.at),
+            turn.status or ("under way" if turn.unfinished else None),
+            turn.stop - turn.start,
+            format_number(turn.tokens.total),
+            format_cost(turn.cost_usd),
+            format_duration(turn.duration_ms),
+            f"{turn.tool_calls} ({turn.failed_calls} failed)" if turn.failed_calls else turn.tool_calls,
+            turn.text,
+        )
+        for turn in found.turns
+    )
+    if found.before is not None:
+        print_note(f"more: --before {found.before}")

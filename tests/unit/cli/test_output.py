@@ -1,0 +1,65 @@
+"""What commands print for people, and for programs."""
+
+from decimal import Decimal
+
+import pytest
+
+from helix_temporal.cli._output import (
+    Table,
+    format_cost,
+    format_duration,
+    format_number,
+    format_time,
+    print_facts,
+    print_text,
+)
+
+
+def test_columns_are_aligned_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    """A pipe gets plain text, which `cut` and `awk` read; later rows keep the columns of the first."""
+    table = Table("id", "count>")
+    table.print_rows([["a", 1], ["longer", 1000]])
+    table.print_rows([["b", None]])
+    assert capsys.readouterr().out == "ID      COUNT\na           1\nlonger   1000\nb           –\n"
+
+
+def test_a_name_neither_adds_a_row_nor_acts(capsys: pytest.CaptureFixture[str]) -> None:
+    """Titles and ids are a stranger's text."""
+    Table("id", "title").print_rows([["a\nb", "\x1b[31m\u202ered"]])
+    assert capsys.readouterr().out.splitlines()[1] == r"a\nb  \x1b[31m\u202ered"
+
+
+def test_nothing_has_no_heading(capsys: pytest.CaptureFixture[str]) -> None:
+    """`wc -l` says how many there are, and of none says nothing."""
+    Table("id").print_rows([])
+    assert capsys.readouterr().out == ""
+
+
+def test_a_value_of_several_lines_stays_in_its_column(capsys: pytest.CaptureFixture[str]) -> None:
+    """Whatever it holds, it is no other fact."""
+    print_facts([("output", "one\nstatus  failed"), ("status", "running"), ("none", None)])
+    assert capsys.readouterr().out == "output  one\n        status  failed\nstatus  running\nnone    \n"
+
+
+def test_text_is_indented_as_a_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    """A message cannot pretend to be the heading of another turn."""
+    print_text("one\nturn 2\x07", indent=2)
+    assert capsys.readouterr().out == "  one\n  turn 2\\x07\n"
+
+
+def test_times_are_utc_with_seconds() -> None:
+    """The same on each machine; a time that no calendar has is shown as it is."""
+    assert format_time(1_700_000_000_999) == "2023-11-14T22:13:20Z"
+    assert format_time(None) == "–"
+    assert format_time(10**18) == "1000000000000000000"
+
+
+def test_numbers_durations_and_costs() -> None:
+    """What is not known is a dash, not a zero."""
+    assert [format_number(1234567), format_number(None)] == ["1,234,567", "–"]
+    assert [format_duration(1234), format_duration(61_000), format_duration(None)] == [
+        "1.2 s",
+        "1 min 1 s",
+        "–",
+    ]
+    assert [format_cost(Decimal("0.01234")), format_cost(None)] == ["$0.0123", "–"]
