@@ -101,7 +101,7 @@ class Conversation:
 
 
 def build_conversation(
-    part: ThreadPart, facts: SessionFacts, *, most: int | None = PAGE_CHARACTERS, rows: int = MAX_ROWS
+    part: ThreadPart, facts: SessionFacts, *, most: int | None = PAGE_CHARACTERS, rows: int | None = MAX_ROWS
 ) -> Conversation:
     """The turns in a part of a thread.
 
@@ -109,7 +109,7 @@ def build_conversation(
         part: The messages.
         facts: What is known beside them.
         most: Characters of a text, of arguments or a result that are shown; None for all.
-        rows: Messages and calls that are shown.
+        rows: Messages and calls that are shown; None for all.
     """
     usage = _RecordedUsage.of(facts.entries)
     placed = _place_messages(part)
