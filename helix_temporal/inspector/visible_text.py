@@ -31,6 +31,12 @@ def show_line(text: str, limit: int = 300) -> Markup:
     return show_text(line if len(line) <= limit else line[: limit - 1] + "…")
 
 
+def name_plainly(text: str, limit: int = 80) -> str:
+    """A text for a page's title and for labels, which have no elements: hidden characters are replaced."""
+    line = " ".join(text[: limit * 4].split())[:limit]
+    return "".join("\ufffd" if is_hidden(each) else each for each in line)
+
+
 def show_prose(text: str) -> Markup:
     """An answer as prose: code blocks, inline code, bold, headings and lists of Markdown; no links or images.
 

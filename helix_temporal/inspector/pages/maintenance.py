@@ -11,7 +11,6 @@ from helix_temporal.inspector.page_request import PageRequest
 from helix_temporal.inspector.pages.frame import show_template
 from helix_temporal.views.models import ScheduleFacts
 
-
 SECONDS: Final = 5.0
 
 
@@ -25,6 +24,8 @@ async def show_maintenance(request: Request, page: PageRequest) -> Response:  # 
             "HELIX_TEMPORAL_ADDRESS, or give create_inspector(temporal=client)."
         )
     else:
+        from helix_temporal.views.schedules import read_schedules  # noqa: PLC0415
+
         try:
             async with asyncio.timeout(SECONDS):
                 schedules = tuple(await read_schedules(page.settings.temporal))
