@@ -379,9 +379,13 @@ class ContextPart(View):
     """One part of what a model was given.
 
     Attributes:
-        kind: ``instructions``, ``tools``, ``summary``, ``message`` or ``input``.
-        tokens: As the provider counted them, or ours: see ``estimated``.
+        kind: ``instructions``, ``tools`` (one part for each tool), ``summary``, ``message``, or ``input``: a
+            message that came into the thread with this step.
+        text: Its beginning; empty where it is not known.
         position: In the thread, for messages.
+        tokens: Our estimate, scaled so that all parts together have what the provider counted.
+        estimated: The provider counted nothing: the tokens are the estimate itself.
+        cut: Characters of the text that are left out; `read_message` has those of a message.
     """
 
     kind: Literal["instructions", "tools", "summary", "message", "input"]
