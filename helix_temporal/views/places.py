@@ -54,8 +54,8 @@ def _facts_of(header: HotHeader) -> ThreadFacts:
     )
 
 
-def place_of(thread_id: str, found: FoundThread, *, archives: bool, **archive: Any) -> ThreadPlace:
-    """How a thread is stored, of what is known; ``archive`` holds further fields."""
+def place_of(thread_id: str, found: FoundThread, *, archives: bool) -> ThreadPlace:
+    """How a thread is stored, of what is known, without the objects of its archive."""
     facts = found.facts
     if facts is None:
         return ThreadPlace(thread_id=thread_id, problem=found.problem)
@@ -76,7 +76,6 @@ def place_of(thread_id: str, found: FoundThread, *, archives: bool, **archive: A
         slice_bytes=len(facts.slice),
         adapter=facts.adapter,
         problem=found.problem,
-        **archive,
     )
 
 
@@ -84,10 +83,9 @@ async def read_place(viewed: ViewedSessions, state: SessionState) -> ThreadPlace
     """How a session's thread is stored, with the objects of its archive; reads no message."""
     thread_id = state.thread_id or state.session_id
     found = await find_thread(viewed, thread_id)
+    place = place_of(thread_id, found, archives=viewed.threads.archives)
     archive = await _read_archive(viewed.threads, thread_id)
-    problem = found.problem or archive.pop("problem", None)
-    found = FoundThread(found.facts, problem)
-    return place_of(thread_id, found, archives=viewed.threads.archives, **archive)
+    return place.model_copy(update=archive | {"problem": place.problem or archive.get("problem")})
 
 
 async def verify_thread(viewed: ViewedSessions, state: SessionState) -> Audit | None:

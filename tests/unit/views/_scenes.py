@@ -42,7 +42,7 @@ async def run_turn(
     status: RunStatus = RunStatus.COMPLETED,
     merge: dict[str, Any] | None = None,
 ) -> str:
-    """A turn with these messages, from the user and the model by turns, and a checkpoint, whose id it gives."""
+    """A turn with these messages, of the user and the model in turn; the id of its checkpoint."""
     before = await stores.sessions.get_messages(session_id, limit=1, order="desc")
     last = before.messages[-1].id if before.messages else ""
     start = Head(position=before.total, last_id=last)
