@@ -33,8 +33,8 @@ def require_stream_store(viewed: ViewedSessions) -> StreamStore:
     """
     if viewed.streams is None:
         raise InvalidConfigError(
-            "no stream store is known: HELIX_STREAM_STORE is 'none', or the given stores have none; read what "
-            "is stored instead"
+            "no stream store is known: HELIX_STREAM_STORE is 'none', or the given stores have none; read "
+            "what is stored instead"
         )
     return viewed.streams
 
