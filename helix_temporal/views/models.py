@@ -372,7 +372,13 @@ class WholeMessage(View):
 
 
 class FoundCall(View):
-    """A tool call that a search has found, and where it stands."""
+    """A tool call that a search has found, and where it stands.
+
+    Attributes:
+        message_position: Of the message that asks; where its turn began, if the thread has the message no
+            more, as the turn was aborted or taken back, or cannot be read.  Arguments and result are None
+            then.
+    """
 
     session_id: str
     user_id: str | None = None

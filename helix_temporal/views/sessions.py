@@ -7,12 +7,24 @@ from helix_temporal.client import ReadableStores
 from helix_temporal.models.states import SessionState
 from helix_temporal.models.streams import StoredChunk
 from helix_temporal.stores.protocols.threads import Audit
-from helix_temporal.views import context, live, places, queries, states, timeline, tree, turn_pages
+from helix_temporal.views import (
+    calls,
+    context,
+    live,
+    places,
+    queries,
+    states,
+    timeline,
+    tree,
+    turn_pages,
+    turn_places,
+)
 from helix_temporal.views.access import Admits, ViewedSessions
 from helix_temporal.views.filters import SessionFilter
 from helix_temporal.views.models import (
     CheckpointList,
     ConversationPage,
+    FoundCall,
     ModelContext,
     RunList,
     SessionBranch,
@@ -62,6 +74,19 @@ class SessionViews:
         """All of them; memory stays flat."""
         return queries.iterate_sessions(self._viewed, wanted)
 
+    def find_calls(
+        self,
+        wanted: SessionFilter = EVERY_SESSION,
+        *,
+        tool: str | None = None,
+        failed: bool | None = None,
+        since: int | None = None,
+        until: int | None = None,
+    ) -> AsyncIterator[FoundCall]:
+        """Tool calls in the sessions of a filter, newest session first; ``since``, ``until``: of the call."""
+        found = calls.CallFilter(tool=tool, failed=failed, since=since, until=until)
+        return calls.find_calls(self._viewed, wanted, found)
+
     # -- one session
 
     async def load_state(self, session_id: str) -> SessionState:
@@ -85,6 +110,19 @@ class SessionViews:
         """The newest turns, with the one under way; or those before (from) a position; long texts are cut."""
         state = await self._viewed.load_state(session_id)
         return await turn_pages.read_turns(self._viewed, state, before=before, after=after, turns=limit)
+
+    async def read_turn(self, session_id: str, number: int) -> ConversationPage:
+        """One turn with whole texts; a very long one goes on at ``after``.
+
+        Raises InvalidRequestError: there is no such turn (as below).
+        """
+        state = await self._viewed.load_state(session_id)
+        return await turn_pages.read_turn(self._viewed, state, number)
+
+    async def find_turn(self, session_id: str, number: int) -> int:
+        """The position at which a turn begins."""
+        state = await self._viewed.load_state(session_id)
+        return await turn_places.find_turn(self._viewed, state, number)
 
     async def read_message(self, session_id: str, position: int) -> WholeMessage:
         """One message with all its text.  Raises InvalidRequestError: there is none at this position."""
