@@ -141,7 +141,9 @@ class ThreadPlace(View):
         archived: Messages that the archive has; None where there is no archive.
         unarchived: Messages that only the hot store has.
         epoch: Number of the open that may write; ``opened_at`` when that was.
-        manifest_version, segments: Of the archive; None where there is none, or it does not answer.
+        manifest_version, segments: Of the archive; None and none where there is none, or it does not answer.
+        segments_left_out: How many older ones are not listed.
+        objects, object_bytes: In the archive, with what is not collected yet; None as above.
         problem: What kept this from being read in full: a store that is away, a damaged archive.
     """
 
@@ -161,6 +163,7 @@ class ThreadPlace(View):
     adapter: str = ""
     manifest_version: int | None = None
     segments: tuple["SegmentPlace", ...] = ()
+    segments_left_out: int = 0
     objects: int | None = None
     object_bytes: int | None = None
     problem: str | None = None
@@ -244,6 +247,15 @@ class TurnAttempt(View):
     workflow_id: str | None = None
     workflow_run_id: str | None = None
     model_calls: tuple[ModelCall, ...] = ()
+
+
+class RunList(View):
+    """Runs of a session, newest first, also those whose messages are not in the thread."""
+
+    session_id: str
+    runs: tuple[TurnAttempt, ...] = ()
+    next_cursor: str | None = None
+    problem: str | None = None
 
 
 class ConversationCall(View):
