@@ -410,10 +410,12 @@ def apportion_tokens(drafts: Sequence[Draft], total: int | None) -> list[Context
         shares = estimates
     elif unknown and total >= sum(estimates):
         shares = estimates
-        for at, rest in zip(unknown, split_evenly(total - sum(estimates), [1] * len(unknown)), strict=True):
+        for at, rest in zip(
+            unknown, split_proportionally(total - sum(estimates), [1] * len(unknown)), strict=True
+        ):
             shares[at] = rest
     else:
-        shares = split_evenly(total, estimates)
+        shares = split_proportionally(total, estimates)
     told = {"estimated": total is None}
     return [
         draft.part.model_copy(update={"tokens": share, **told})
@@ -421,7 +423,7 @@ def apportion_tokens(drafts: Sequence[Draft], total: int | None) -> list[Context
     ]
 
 
-def split_evenly(total: int, weights: Sequence[int]) -> list[int]:
+def split_proportionally(total: int, weights: Sequence[int]) -> list[int]:
     """A total in shares that are proportional to weights and add up to it exactly (largest remainder).
 
     Weights that are all 0 count as equal.  Of equal remainders the first ones get more.

@@ -33,7 +33,7 @@ from helix_temporal.views.context import (
     apportion_tokens,
     describe_message,
     read_context,
-    split_evenly,
+    split_proportionally,
 )
 from helix_temporal.views.models import ContextPart, ModelContext
 
@@ -428,7 +428,7 @@ async def test_nothing_is_written() -> None:
 )
 def test_shares_add_up_exactly(total: int, weights: list[int], shares: list[int]) -> None:
     """By the largest remainder, whatever the numbers."""
-    assert split_evenly(total, weights) == shares
+    assert split_proportionally(total, weights) == shares
 
 
 def test_what_is_not_known_never_takes_from_what_is() -> None:
