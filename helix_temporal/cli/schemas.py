@@ -7,9 +7,17 @@ from typing import Final
 
 from pydantic import BaseModel
 
-from helix_temporal.cli.outputs import Verification
+from helix_temporal.cli.outputs import (
+    Backfill,
+    CleanupReport,
+    HealthAnswer,
+    MigrationReport,
+    ThreadMoves,
+    Verification,
+)
 from helix_temporal.cli.session_outputs import LiveLine, StoredThread, TurnList
 from helix_temporal.doctor import CheckReport
+from helix_temporal.models.maintenance import SweepResult
 from helix_temporal.views.models import (
     CheckpointList,
     ConversationTurn,
@@ -25,7 +33,12 @@ from helix_temporal.views.models import (
 )
 
 OUTPUTS: Final[dict[str, type[BaseModel]]] = {
+    "cleanup": CleanupReport,
     "doctor": CheckReport,
+    "health": HealthAnswer,
+    "migrate": MigrationReport,
+    "sweep": SweepResult,
+    "telemetry backfill": Backfill,
     "session list": SessionList,
     "session list --all": SessionOverview,
     "session show": SessionView,
@@ -41,6 +54,8 @@ OUTPUTS: Final[dict[str, type[BaseModel]]] = {
     "session usage": UsageSums,
     "thread show": StoredThread,
     "thread verify": Verification,
+    "thread import-v1": ThreadMoves,
+    "thread export-v1": ThreadMoves,
 }
 """By the command's path, with the option where one makes the output another.  Of commands that print many
 objects, one to a line, the model is that of a line: ``session list --all``, ``session messages``, ``session

@@ -15,8 +15,11 @@ from helix_temporal.cli._output import (
     print_facts,
     print_output,
     print_text,
+    print_warning,
 )
+from helix_temporal.cli.outputs import ThreadMove, ThreadMoves
 from helix_temporal.cli.session_outputs import StoredObject, StoredThread
+from helix_temporal.cli.statuses import ExitStatus, find_status, sum_statuses
 from helix_temporal.coldtier import ADAPTERS, TieredThreads, envelope_of
 from helix_temporal.errors import HelixError, InvalidConfigError, InvalidRequestError
 from helix_temporal.views.places import FoundThread, place_of
@@ -54,28 +57,32 @@ def import_v1(
         bool, typer.Option("--all", help="All whose snapshots lie below the prefix.")
     ] = False,
     adapter: NamedAdapter = None,
+    as_json: AsJson = False,
 ) -> None:
     """Take over threads of zeitlich's from their snapshots in the bucket; changes no snapshot.
 
     A session does the same when it opens such a thread, where HELIX_READ_V1 is set; this does it beforehand.
     Snapshots are looked for at HELIX_V1_PREFIX/HELIX_V1_THREAD_KEY/<thread id>.json.gz, or .json.  What was
-    taken over already is found and left alone.  Exit status 1 if one failed; the others are taken over.
+    taken over already is found and left alone.  Exit status 3 if one of several failed; the others are
+    taken over.
     """
     if bool(thread_ids) == everything:
         raise typer.BadParameter("name threads, or give --all", param_hint="THREAD_ID")
 
-    async def take_over(backends: Backends) -> bool:
+    async def take_over(backends: Backends) -> ThreadMoves:
         tiered = _require_archive(backends)
         named = thread_ids or [each async for each in tiered.v1_threads()]
 
-        async def import_thread(thread_id: str) -> str:
+        async def import_thread(thread_id: str) -> ThreadMove:
             facts = await tiered.import_v1(thread_id, adapter or "")
-            return f"{facts.committed:,} messages, adapter {facts.adapter or 'unknown'}"
+            return ThreadMove(
+                thread_id=thread_id, done=True, messages=facts.committed, adapter=facts.adapter or None
+            )
 
-        return await _process_threads(named, import_thread)
+        return await _move_threads(named, import_thread, statuses, shows=not as_json)
 
-    if not run_with_backends(take_over, read_v1=True):
-        raise typer.Exit(1)
+    statuses: list[ExitStatus] = []
+    _print_moves(run_with_backends(take_over, read_v1=True), statuses, as_json=as_json)
 
 
 def export_v1(
@@ -85,18 +92,19 @@ def export_v1(
     instructions: Annotated[
         str | None, typer.Option(help="The system prompt; becomes the first row of each snapshot.")
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Write all finished turns of threads as snapshots that zeitlich reads.
 
     Rows that came from zeitlich are written as they were, other messages in the envelope of the thread's
     adapter, or of the one that is named.  A snapshot that somebody else changed is never replaced.
-    Exit status 1 if one of them failed; the others are written.
+    Exit status 3 if one of several failed; the others are written.
     """
 
-    async def give_back(backends: Backends) -> bool:
+    async def give_back(backends: Backends) -> ThreadMoves:
         tiered = _require_archive(backends)
 
-        async def export_thread(thread_id: str) -> str:
+        async def export_thread(thread_id: str) -> ThreadMove:
             facts = await tiered.read_facts(thread_id)
             if not (adapter or envelope_of(facts.adapter)):
                 raise InvalidRequestError(
@@ -104,27 +112,56 @@ def export_v1(
                     "zeitlich's; "
                     f"give --adapter ({', '.join(ADAPTERS)})"
                 )
-            return await tiered.export_v1(thread_id, instructions, adapter=adapter or "")
+            key = await tiered.export_v1(thread_id, instructions, adapter=adapter or "")
+            return ThreadMove(
+                thread_id=thread_id, done=True, adapter=adapter or facts.adapter or None, key=key
+            )
 
-        return await _process_threads(thread_ids, export_thread)
+        return await _move_threads(thread_ids, export_thread, statuses, shows=not as_json)
 
-    if not run_with_backends(give_back, read_v1=True):
-        raise typer.Exit(1)
+    statuses: list[ExitStatus] = []
+    _print_moves(run_with_backends(give_back, read_v1=True), statuses, as_json=as_json)
 
 
-async def _process_threads(thread_ids: Sequence[str], work: Callable[[str], Awaitable[str]]) -> bool:
-    """Do it for one after the other, and say what became of each; whether all went well."""
-    failed = 0
+async def _move_threads(
+    thread_ids: Sequence[str],
+    move: Callable[[str], Awaitable[ThreadMove]],
+    statuses: list[ExitStatus],
+    *,
+    shows: bool,
+) -> ThreadMoves:
+    """Move one after the other, and say what became of each; ``statuses`` gets those of what failed."""
+    moves = []
     for number, thread_id in enumerate(thread_ids, 1):
-        place = f"{number}/{len(thread_ids)} {thread_id}"
         try:
-            typer.echo(f"{place}: {await work(thread_id)}")
+            found = await move(thread_id)
         except HelixError as error:
-            failed += 1
-            typer.secho(f"{place}: {type(error).__name__}: {error}", fg="red", err=True)
-    if len(thread_ids) != 1:
-        typer.echo(f"{len(thread_ids) - failed} of {len(thread_ids)} threads")
-    return not failed
+            found = ThreadMove(thread_id=thread_id, done=False, error=f"{type(error).__name__}: {error}")
+            statuses.append(find_status(error))
+        moves.append(found)
+        if shows:
+            _show_move(f"{number}/{len(thread_ids)} {thread_id}", found)
+    done = sum(each.done for each in moves)
+    return ThreadMoves(threads=tuple(moves), done=done, failed=len(moves) - done)
+
+
+def _show_move(place: str, found: ThreadMove) -> None:
+    if found.error is not None:
+        print_warning(f"{place}: {found.error}")
+    else:
+        told = found.key or f"{found.messages:,} messages, adapter {found.adapter or 'unknown'}"
+        print_text(f"{place}: {told}")
+
+
+def _print_moves(found: ThreadMoves, statuses: Sequence[ExitStatus], *, as_json: bool) -> None:
+    def show(moves: ThreadMoves) -> None:
+        if len(moves.threads) != 1:
+            print_text(f"{moves.done} of {len(moves.threads)} threads")
+
+    print_output(found, show, as_json=as_json)
+    status = sum_statuses(found.done, statuses)
+    if status is not ExitStatus.DONE:
+        raise typer.Exit(status)
 
 
 def _require_archive(backends: Backends) -> TieredThreads:
