@@ -26,10 +26,8 @@ from tests.unit.cli._schemas import file_of
 pytestmark = pytest.mark.slow  # each starts processes
 
 AGENTS: Final = '''
-from helix_temporal.agents import Agent, ModelResponse, agent_tool, tool
-from helix_temporal.agents import ModelRequest
+from helix_temporal.agents import Agent, ModelRequest, ModelResponse, ToolOutcome, agent_tool, tool
 from helix_temporal.models.agents import TextDelta
-from helix_temporal.agents import ToolOutcome
 from helix_temporal.models.messages import ToolCall, Usage
 
 USED = Usage(input_tokens=20, output_tokens=5)
@@ -60,7 +58,8 @@ class Desk:
 
 
 cook = Agent(name="cook", model=Desk())
-desk = Agent(name="desk", model=Desk(), instructions="Be kind.", tools=[weather, agent_tool("cook", agent=cook)])
+TOOLS = [weather, agent_tool("cook", agent=cook)]
+desk = Agent(name="desk", model=Desk(), instructions="Be kind.", tools=TOOLS)
 '''
 
 
@@ -189,7 +188,7 @@ def test_what_a_worker_has_run_is_read_without_it(
 def test_the_call_that_failed_is_found_and_what_the_model_had_been_given(
     variables: dict[str, str], worker: None, unique: str, tmp_path: Path
 ) -> None:
-    """Which tool call of a user failed, and why did the model make it: two commands, the second is printed."""
+    """Which tool call of a user failed, and why was it made: two commands, the first prints the second."""
     session = f"{unique}-office"
     asyncio.run(ask(variables, session, "weather Bern", "weather Atlantis"))
 
@@ -199,7 +198,10 @@ def test_the_call_that_failed_is_found_and_what_the_model_had_been_given(
     assert read_lines(variables, "session", "calls", "--user", "bob", "--failed") == []
     printed = run(variables, "session", "calls", "--user", "anna", "--failed").stdout
     (command,) = [line.strip() for line in printed.splitlines() if "helix-temporal" in line]
-    context = read(variables, *shlex.split(command)[1:], "--agents", "office")
+    asked = run(variables, *shlex.split(command)[1:], "--agents", "office", "--json", cwd=tmp_path)
+    assert asked.returncode == 0, asked.stderr
+    context = json.loads(asked.stdout)
+    fits("session context", context)
     assert context["answer"] == found["message_position"]
     texts = [part["text"] for part in context["parts"] if part["kind"] in {"message", "input"}]
     assert "weather Atlantis" in texts[-1]

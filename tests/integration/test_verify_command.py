@@ -170,6 +170,6 @@ async def test_no_false_alarm_beside_live_sessions_and_maintenance(variables: di
 async def test_no_false_alarm_in_ten_minutes(variables: dict[str, str]) -> None:
     """The long form: fifty sessions."""
     found = await verify_beside_sessions(Settings.from_env(variables), sessions=50, seconds=600)
-    assert found.alarms == ()
-    assert found.unread == 0
     print(found)  # noqa: T201 (what a campaign has done is its result)
+    assert found.alarms == ()
+    assert found.passes > 0

@@ -71,7 +71,7 @@ def test_a_store_that_refuses_connections_is_away(arguments: list[str], tmp_path
 @pytest.mark.parametrize("arguments", AWAY, ids=[" ".join(each) for each in AWAY])
 def test_a_damaged_database_is_a_status_of_the_table(arguments: list[str], tmp_path: Path) -> None:
     """The file is no database: no command may take it for an empty one."""
-    (tmp_path / "helix.sqlite3").write_bytes(b"no database at all, though long enough" * 100)
+    (tmp_path / "helix.db").write_bytes(b"no database at all, though long enough" * 100)
     found = call({**NOWHERE, "HELIX_DATA_DIRECTORY": str(tmp_path)}, *arguments)
     assert found.exit_code in set(ExitStatus) - {ExitStatus.DONE}
     assert isinstance(found.exception, SystemExit), found.exception

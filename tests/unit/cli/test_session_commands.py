@@ -355,3 +355,10 @@ def test_without_stores_it_says_what_to_set(tmp_path: Path) -> None:
     found = call({"HELIX_TEMPORAL_ADDRESS": "127.0.0.1:7233"}, "session", "list", "--json")
     assert found.exit_code == 2
     assert "HELIX_REDIS_URL" in json.loads(found.stderr)["error"]["message"]
+
+
+def test_a_directory_that_is_misspelt_is_not_made(tmp_path: Path) -> None:
+    """Reading changes nothing, and an empty list would say that all sessions were deleted."""
+    found = call(variables_of(tmp_path / "misspelt"), "session", "list")
+    assert (found.exit_code, found.stdout) == (2, "")
+    assert list(tmp_path.iterdir()) == []
