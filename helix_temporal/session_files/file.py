@@ -62,8 +62,8 @@ class Header(FilePart):
     head: Head
     sessions: Annotated[int, Field(ge=1)]
     messages: Annotated[int, Field(ge=0)]
-    lines: Annotated[int, Field(ge=1)]
-    bytes: Annotated[int, Field(ge=1)]
+    lines: Annotated[int, Field(ge=0)]
+    bytes: Annotated[int, Field(ge=0)]
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
     redacted: bool = False
 

@@ -16,6 +16,7 @@ from helix_temporal.session_files.file import SessionPart, read_body
 
 REDACTED: Final = "[redacted]"
 """What stands for a text that was taken out."""
+_NAME: Final = "redacted-"
 
 _FREE: Final = frozenset({"custom_state", "values", "metadata", "output", "arguments", "content", "custom"})
 """Fields whose contents are the application's: their keys and numbers are looked at as well."""
@@ -51,7 +52,7 @@ class Redaction:
         patterns: Regular expressions.
 
     Raises:
-        InvalidRequestError: One is none, or matches an empty text.
+        InvalidRequestError: One is none, or matches an empty text, or what is put in place of texts.
     """
 
     def __init__(self, patterns: Sequence[str]) -> None:
@@ -146,7 +147,7 @@ class Redaction:
     def _redact_name(self, name: str) -> str:
         if not self.matches(name):
             return name
-        return self._names.setdefault(name, f"redacted-{len(self._names) + 1}")
+        return self._names.setdefault(name, f"{_NAME}{len(self._names) + 1}")
 
     def matches(self, text: str) -> bool:
         """Whether a text has something to take out."""
@@ -160,6 +161,10 @@ def _compile_pattern(pattern: str) -> re.Pattern[str]:
         raise InvalidRequestError(f"pattern {pattern!r}: no regular expression: {error}") from None
     if compiled.search(""):
         raise InvalidRequestError(f"pattern {pattern!r}: it matches an empty text, and so everything")
+    if compiled.search(REDACTED) or compiled.search(f"{_NAME}1"):
+        raise InvalidRequestError(
+            f"pattern {pattern!r}: it matches what stands in place of texts: {REDACTED}"
+        )
     return compiled
 
 
