@@ -153,6 +153,14 @@ def split_attempts(turn: ConversationTurn) -> tuple[tuple[TurnAttempt, ...], Tur
     return tuple(each for each in turn.attempts if not each.kept), kept[-1] if kept else None
 
 
+def find_reason(attempt: TurnAttempt) -> str:
+    """Why a run ended as it did, where that says more than its status; empty where it doesn't."""
+    if attempt.error is not None and not attempt.kept:
+        return attempt.error.message
+    plain = {attempt.status.value, "suspended", "completed", "failed"}
+    return attempt.reason if attempt.reason and attempt.reason not in plain else ""
+
+
 def measure_attempt(attempt: TurnAttempt) -> int | None:
     """How long a run took, in milliseconds; None while it goes on."""
     if attempt.started_at is None or attempt.ended_at is None:
