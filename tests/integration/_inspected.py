@@ -14,6 +14,7 @@ from starlette.applications import Starlette
 from helix_temporal.inspector import create_inspector
 from helix_temporal.inspector.server import bind, link_to, serving
 from helix_temporal.testing.environment import HelixEnv, helix_env
+from helix_temporal.testing.proxy import FaultProxy
 from tests.workflows._desk import Desk
 
 AXE = Path(__file__).parents[2] / ".venv" / "browser" / "axe.min.js"
@@ -46,6 +47,19 @@ async def inspector_over(stores: Any, **options: Any) -> AsyncIterator[Inspector
     with bind("127.0.0.1", 0) as listening:
         async with serving(app, listening):
             yield Inspector(app, link_to(app, listening), reports)
+
+
+@contextlib.asynccontextmanager
+async def inspector_behind_proxy(stores: Any, **options: Any) -> AsyncIterator[tuple[Inspector, FaultProxy]]:
+    """The inspector, which browsers reach through a network that can fail."""
+    reports: list[bytes] = []
+    with bind("127.0.0.1", 0) as listening:
+        port = listening.getsockname()[1]
+        async with FaultProxy.start(f"127.0.0.1:{port}") as proxy:
+            app = create_inspector(stores, reports=reports, hosts=[proxy.address], **options)
+            async with serving(app, listening):
+                link = link_to(app, listening).replace(f"127.0.0.1:{port}", proxy.address)
+                yield Inspector(app, link, reports), proxy
 
 
 @dataclass
