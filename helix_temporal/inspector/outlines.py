@@ -249,7 +249,8 @@ def slice_bar(amounts: Iterable[tuple[str, int]]) -> tuple[Slice, ...]:
 
 def slice_thread(place: ThreadPlace, segments: Sequence[SegmentPlace]) -> tuple[Slice, ...]:
     """A thread as a strip: its segments, what only the hot store has, and the turn under way."""
-    inside = [(each.name, each.stop - each.first) for each in segments]
+    older = segments[0].first if segments else place.archived or 0
+    inside = [("older segments", older), *((each.name, each.stop - each.first) for each in segments)]
     return slice_bar([*inside, ("hot", place.unarchived), ("unfinished", place.unfinished)])
 
 

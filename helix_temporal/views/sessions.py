@@ -5,10 +5,8 @@ from collections.abc import AsyncIterator, Mapping
 from helix_temporal.agents import Agent
 from helix_temporal.client import ReadableStores
 from helix_temporal.models.states import SessionState
-from helix_temporal.stores.protocols.threads import Audit
 from helix_temporal.views import calls, queries, turn_pages, turn_places
 from helix_temporal.views.access import Admits, ViewedSessions
-from helix_temporal.views.audits import verify_thread
 from helix_temporal.views.filters import SessionFilter
 from helix_temporal.views.models import (
     ConversationPage,
@@ -85,10 +83,6 @@ class SessionViews:
         wanted = calls.CallFilter(tool=tool, failed=failed, since=since, until=until)
         async for found in calls.find_session_calls(self._viewed, state, wanted):
             yield found
-
-    async def verify_thread(self, session_id: str) -> Audit | None:
-        """Read all of a session's archive and check it; None where there is no archive.  Changes nothing."""
-        return await verify_thread(self._viewed, await self._viewed.load_state(session_id))
 
     async def load_state(self, session_id: str) -> SessionState:
         """As it is stored."""

@@ -49,7 +49,9 @@ Yes: **36 months**, until November 2029. The flicker is a known fault of firmwar
 
 If it still flickers afterwards, we replace it."""
 
-ASK_RETURN: Final = "Two of the five lamps arrived broken. I would like to return those two and keep the others."
+ASK_RETURN: Final = "Two of the five lamps arrived broken. I would like to return those and keep the others."
+SUNDAY, MONDAY = "2026-11-29", "2026-11-30"
+ASK_VAT: Final = "Is this VAT number right: ATU99999999?"
 ASK_WARRANTY: Final = "Is there a warranty on the three I keep? They flicker sometimes."
 ASK_REFUND: Final = "The parcel was scanned this morning. When do I get my money back?"
 
@@ -67,10 +69,10 @@ async def find_order(order: str) -> dict[str, Any]:
 
 
 @tool(attempts=1)
-async def create_return_label(order: str, sku: str, count: int, pickup_date: str = "2026-11-29") -> dict[str, Any]:
+async def create_return_label(order: str, sku: str, count: int, pickup_date: str = SUNDAY) -> dict[str, Any]:
     """A label for what comes back."""
     await asyncio.sleep(0.4)
-    if pickup_date == "2026-11-29":
+    if pickup_date == SUNDAY:
         raise CarrierError("422: 'pickup_date' 2026-11-29 is a Sunday; the next possible one is 2026-11-30")
     return {"label": "RL-99120", "order": order, "sku": sku, "count": count, "pickup": pickup_date}
 
@@ -124,7 +126,7 @@ SCRIPT: Final[Mapping[str, Sequence[ModelResponse]]] = {
             _asks("find_order", order="4711"),
             _asks("create_return_label", order="4711", sku="LUX-20", count=2),
         ),
-        _says("", _asks("create_return_label", order="4711", sku="LUX-20", count=2, pickup_date="2026-11-30")),
+        _says("", _asks("create_return_label", order="4711", sku="LUX-20", count=2, pickup_date=MONDAY)),
         _says(LABEL_IS_READY),
     ],
     ASK_WARRANTY: [
@@ -138,7 +140,7 @@ SCRIPT: Final[Mapping[str, Sequence[ModelResponse]]] = {
         ),
         _says("Done: 79.80 € are on their way."),
     ],
-    "Is this VAT number right: ATU99999999?": [
+    ASK_VAT: [
         _says("", _asks("look_up_vat", country="AT", number="ATU99999999")),
         _says("The service does not answer; I have noted the number and will look again in an hour."),
     ],
@@ -163,17 +165,25 @@ class Clerk:
             raise ConnectionError("529: the model is overloaded")
         if newest.text.startswith("Wait"):
             await asyncio.sleep(600)
-        answers = SCRIPT.get(newest.text.strip(), [_says("I have noted it, and a colleague will call you today.")])
+        answers = SCRIPT.get(
+            newest.text.strip(), [_says("I have noted it, and a colleague will call you today.")]
+        )
         given = sum(each.role == "assistant" for each in request.messages[spoken[-1] :])
         answer = answers[min(given, len(answers) - 1)]
         words = sum(len(each.text) for each in request.messages) // 3 + 2_600
-        used = Usage(input_tokens=words, cached_read_tokens=words * 6 // 10, output_tokens=40 + len(answer.content) // 3)
+        used = Usage(
+            input_tokens=words,
+            cached_read_tokens=words * 6 // 10,
+            output_tokens=40 + len(answer.content) // 3,
+        )
         return ModelResponse(answer.content, tool_calls=answer.tool_calls, usage=used)
 
 
 def make_agents() -> list[Agent]:
     """Support with its researcher, and billing."""
-    researcher = Agent(name="researcher", model=Clerk(), instructions="Answer from manuals alone.", tools=[read_manual])
+    researcher = Agent(
+        name="researcher", model=Clerk(), instructions="Answer from manuals alone.", tools=[read_manual]
+    )
     asking = agent_tool("ask_researcher", agent=researcher)
     support = Agent(
         name="support",
@@ -183,7 +193,9 @@ def make_agents() -> list[Agent]:
         context=ContextPolicy(max_messages=14),
         compaction=Compaction(at_messages=10, keep_turns=2, model=Summariser()),
     )
-    billing = Agent(name="billing", model=Clerk(), instructions="You answer about invoices.", tools=[look_up_vat])
+    billing = Agent(
+        name="billing", model=Clerk(), instructions="You answer about invoices.", tools=[look_up_vat]
+    )
     return [support, researcher, billing]
 
 
@@ -205,14 +217,14 @@ async def _ask(sessions: SessionClient, session_id: str, text: str, title: str, 
 
 
 OTHERS: Final = (
-    ("chat-20871", "Send me the wholesale price list for 2027", "Wholesale price list for 2027", "acme-gmbh", ()),
-    ("chat-20899", "Which firmware should be installed?", "Two lamps flicker after the firmware update; which version should be installed?", "maria.keller", ("firmware",)),
+    ("chat-20871", "Send me the price list for 2027", "Wholesale price list for 2027", "acme-gmbh", ()),
+    ("chat-20899", "Which one do I need?", "Which firmware stops the flicker?", "ines.r", ("firmware",)),
     ("chat-20904", "متى يصل المبلغ؟", "طلب استرداد المبلغ", "salma", ()),
-    ("chat-20911", "My gift card was not accepted", "Gift card was not accepted at checkout", "jonas.b", ()),
+    ("chat-20911", "My gift card was not accepted", "Gift card refused at checkout", "jonas.b", ()),
     ("chat-20927", "Hello?", "", "o.adeyemi", ()),
     ("chat-20929", "Please cancel my subscription", "Cancel my subscription", "lea_w", ()),
-    ("chat-20930", "Can you send it to my office instead?", "Change the delivery address of a running order", "t.nakamura", ("address",)),
-)  # fmt: skip
+    ("chat-20930", "Can you send it to my office?", "Change an order's address", "t.nakamura", ("address",)),
+)
 
 
 async def fill_shop(env: HelixEnv) -> None:
@@ -220,8 +232,13 @@ async def fill_shop(env: HelixEnv) -> None:
     sessions = env.sessions
     for session_id, text, title, user, tags in OTHERS:
         await _ask(sessions, session_id, text, title, user_id=user, tags=tags)
-    await _ask(sessions, "invoice-88", "Is this VAT number right: ATU99999999?", "Invoice shows the wrong VAT rate", user_id="acme-gmbh", agent="billing", tags=("vat",))  # fmt: skip
-    shop = {"title": "Return of order 4711: two of five lamps are broken", "user_id": "maria.keller", "tags": ("vip", "returns")}
+    billing = {"user_id": "acme-gmbh", "agent": "billing", "tags": ("vat",)}
+    await _ask(sessions, "invoice-88", ASK_VAT, "Invoice shows the wrong VAT rate", **billing)
+    shop = {
+        "title": "Return of order 4711: two of five lamps are broken",
+        "user_id": "maria.keller",
+        "tags": ("vip", "returns"),
+    }
     for text in ("Can I dim the LUX-20 with any dimmer?", "And when does my parcel arrive?"):
         await _ask(sessions, RETURNS, text, **shop)
     await _abort_turn(sessions)
@@ -234,7 +251,7 @@ async def _abort_turn(sessions: SessionClient) -> None:
     """A turn that somebody stops: it leaves nothing in the thread."""
     handle = sessions.session(RETURNS, agent="support")
     waiting = asyncio.create_task(handle.ask("Wait, I want to ask something else", timeout=60))
-    while not await handle.stop(abort=True):
+    while not await handle.stop(abort=True):  # noqa: ASYNC110 - it begins on the worker
         await asyncio.sleep(0.2)
     await asyncio.wait([waiting])
     waiting.exception()
@@ -253,8 +270,10 @@ async def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
         async with opened_shop(Path(directory)) as env:
             agents = {each.name: each for each in make_agents()}
-            async with inspector_over(env.backends, client=env.sessions, actions=True, agents=agents) as inspector:
-                print(inspector.link, flush=True)
+            async with inspector_over(
+                env.backends, client=env.sessions, actions=True, agents=agents
+            ) as inspector:
+                print(inspector.link, flush=True)  # noqa: T201
                 await asyncio.Event().wait()
 
 
