@@ -100,6 +100,13 @@ def test_keys_of_long_json_are_not_marked() -> None:
     assert "<span" not in show_json({f"k{n}": n for n in range(MAX_COLOURED_LINES + 1)})
 
 
+def test_a_result_that_is_json_in_a_text_is_laid_out() -> None:
+    """Tools give their results as text: people read its fields, not one endless line."""
+    assert show_json('{"a":[1]}') == show_json({"a": [1]})
+    assert str(show_json("{not json")) == "{not json"
+    assert str(show_json("[" * 100_000)).startswith("[[")
+
+
 def test_a_summary_says_what_is_in_an_object() -> None:
     """The line of a folded call."""
     shown = summarise_json({"order": "A-7", "lines": [1, 2, 3], "dry": True, "who": {"id": 1}, "x": None})
