@@ -11,8 +11,8 @@ from helix_temporal.models.stored_messages import EMPTY, Head, StoredMessage
 from helix_temporal.models.turns import encode_messages
 from helix_temporal.models.usage import TokenCounts, TokenUsageEntry, ToolUsageEntry
 from helix_temporal.stores.protocols.hot import StepAppend
-from helix_temporal.stores.protocols.sessions import SessionStore
 from helix_temporal.stores.protocols.threads import OpenThread, ReadPage, ThreadPage
+from helix_temporal.stores.protocols.usage import UsageStore
 from helix_temporal.stores.sessions import RowSessions
 from helix_temporal.stores.threads.hot_only import HotThreads
 from helix_temporal.testing.builders import EPOCH
@@ -41,7 +41,7 @@ class Scene:
 
     stores: SessionStores
     threads: CountedThreads
-    sessions: SessionStore
+    sessions: RowSessions
 
     @property
     def views(self) -> SessionViews:
@@ -56,11 +56,11 @@ class Scene:
         return writer
 
 
-def scene_over(place: Place, usage: object) -> Scene:
+def scene_over(place: Place, usage: UsageStore) -> Scene:
     """The stores of a place."""
     threads = CountedThreads(place.threads)
     sessions = RowSessions(place.rows, threads)
-    stores = SessionStores(threads=threads, usage=usage, sessions=sessions)  # type: ignore[arg-type]
+    stores = SessionStores(threads=threads, usage=usage, sessions=sessions)
     return Scene(stores, threads, sessions)
 
 

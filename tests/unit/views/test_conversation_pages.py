@@ -1,5 +1,7 @@
 """A conversation by turns: what stands where, and how much of a large one a page reads."""
 
+from typing import Any
+
 import pytest
 
 from helix_temporal.errors import InvalidRequestError
@@ -7,6 +9,7 @@ from helix_temporal.models.checkpoints import RunStatus
 from helix_temporal.models.messages import Message
 from helix_temporal.models.stored_messages import Kind, StoredMessage
 from helix_temporal.models.turns import encode_messages
+from helix_temporal.stores.protocols.session_rows import RowPage
 from helix_temporal.views.models import ConversationPage
 from helix_temporal.views.sessions import SessionViews
 from helix_temporal.views.thread_parts import MAX_MESSAGES
@@ -204,7 +207,7 @@ async def test_runs_are_found_without_reading_all(
     asked = list[int]()
     whole = memory_scene.sessions.loop.rows.read_page
 
-    async def read_page(*args: object, **options: object) -> object:
+    async def read_page(*args: Any, **options: Any) -> RowPage:
         page = await whole(*args, **options)
         asked.append(len(page.rows))
         return page
