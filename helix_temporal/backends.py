@@ -127,6 +127,7 @@ class Backends:
             `helix_temporal.stores.postgres.PostgresDatabase`.  Whoever made it closes it.
         streams: From elsewhere; otherwise as settings say.
         workspaces: Providers of workspaces by id, for the clean-up; beside those that settings name.
+        read_only: The caller only reads: the hot store is not told which archive this process has.
 
     Attributes:
         threads: The thread store; `tiered` is the same one if there is a cold tier.
@@ -147,6 +148,7 @@ class Backends:
         postgres: Any = None,
         streams: StreamStore | None = None,
         workspaces: Mapping[str, WorkspaceProvider] | None = None,
+        read_only: bool = False,
     ) -> None:
         self.settings = settings
         self._places = _Places(settings, postgres)
@@ -159,7 +161,9 @@ class Backends:
             self.hot, hot_payloads = hot
         self._mark: ArchiveMark | None = None
         if hot is None and blobs is None and chosen.threads_in != "memory":
-            self._mark = ArchiveMark(hot_payloads, settings.archive_identity, settings.also_known_as)
+            self._mark = ArchiveMark(
+                hot_payloads, settings.archive_identity, settings.also_known_as, read_only=read_only
+            )
         compared = self.hot if self._mark is None else compare_archives(self.hot, self._mark)
         self.locks: LockManager = self._places[chosen.state_in].locks if locks is None else locks
         self.usage: UsageStore = self._places[chosen.state_in].usage if usage is None else usage

@@ -18,7 +18,7 @@ _PLACE: Final = "helix/archive"
 _KEY: Final = "mark"
 _KIND: Final = "archive"
 _SECONDS: Final = 10 * 365 * 86400.0
-"""How long the mark is kept; each process that has the archive begins the time anew."""
+"""How long the mark is kept; each process that writes to the archive begins the time anew."""
 _CHECK_EVERY: Final = 60.0
 """Seconds: a wiped hot store forgets its mark, and an archive may be added while processes run."""
 _UNCHECKED: Final = frozenset({"check", "close"})
@@ -36,15 +36,18 @@ class ArchiveMark:
         payloads: Of the hot store.
         own: The archive of this process, with the deployment's name.
         also: Identities that are the same deployment: of an archive that was moved.
+        read_only: Compare, and leave no mark.
     """
 
-    def __init__(self, payloads: PayloadStore, own: Deployment, also: Sequence[str] = ()) -> None:
-        self._payloads, self._own = payloads, own
+    def __init__(
+        self, payloads: PayloadStore, own: Deployment, also: Sequence[str] = (), *, read_only: bool = False
+    ) -> None:
+        self._payloads, self._own, self._read_only = payloads, own, read_only
         self._accepted = {_mark_of(own), *(_mark_of(Deployment.parse(each)) for each in also)} - {""}
         self._good_until = 0.0
 
     async def check(self) -> None:
-        """Compare the archive with the one that is remembered; whoever has one is remembered.
+        """Compare the archive with the one that is remembered; whoever has one, and writes, is remembered.
 
         Raises:
             ForeignDeploymentError: The threads go to another archive.
@@ -57,7 +60,7 @@ class ArchiveMark:
         found = (await self._payloads.get_payload(_PLACE, _KEY) or b"").decode()
         if found and found not in self._accepted:
             raise self._refusal(found, mine)
-        if mine:
+        if mine and not self._read_only:
             await self._payloads.put_payload(_PLACE, _KEY, mine.encode(), _SECONDS)
         self._good_until = now + _CHECK_EVERY
 
