@@ -59,7 +59,7 @@ class SessionReads:
             return ShowSessionResult(run=run)
         state = None if self._sessions is None else await self._sessions.load_state(request.session_id)
         if state is None and (facts := await self._find_thread_facts(request.thread)) is not None:
-            state = _from_slice(request, facts)
+            state = state_from_slice(request.session_id, facts)
         result = ShowSessionResult(state=state)
         checked_size(result, self._max_payload, "state")
         return result
@@ -145,12 +145,13 @@ class SessionReads:
             return None
 
 
-def _from_slice(request: ShowSessionInput, facts: ThreadFacts) -> SessionState:
+def state_from_slice(session_id: str, facts: ThreadFacts) -> SessionState:
+    """What the slice of its thread tells of a session that the session store does not have."""
     record = parse_record(facts.slice)
     committed = facts.head.position == facts.committed
     waits = not committed and find_suspension(record, facts.head) is not None
     return SessionState(
-        session_id=request.session_id,
+        session_id=session_id,
         **fields_of_record(record),
         status=SessionStatus.PAUSED if waits else SessionStatus.ACTIVE,
         version=max(facts.slice_version, 1),

@@ -1,9 +1,8 @@
 """Steps that wait for a client or a person: what the record says of them, and how a turn goes on later."""
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import takewhile
-from typing import Any, Final
+from typing import Any
 
 from helix_temporal.activities.payloads import FAR, Payloads
 from helix_temporal.activities.record_store import update_record
@@ -24,13 +23,11 @@ from helix_temporal.models.messages import (
 from helix_temporal.models.sessions import SuspendedTurn
 from helix_temporal.models.steps import SaveValuesInput
 from helix_temporal.models.stored_messages import Head, StoredMessage
-from helix_temporal.models.waiting import CallOutcome, WaitingCall
+from helix_temporal.models.waiting import CallOutcome, WaitingCall, name_waiting_call
 from helix_temporal.session.pending_calls import list_unfinished_children
 from helix_temporal.session.record import SessionRecord, apply_suspension, find_suspension, parse_record
 from helix_temporal.stores.protocols.hot import HotHeader
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadFacts, ThreadStore
-
-_ODD: Final = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
 def list_waiting_calls(agent: Agent, answer: Message, now: int) -> tuple[WaitingCall, ...]:
@@ -48,7 +45,7 @@ def list_waiting_calls(agent: Agent, answer: Message, now: int) -> tuple[Waiting
             continue
         if why_not_run(call) is not None:
             continue  # the model is told at once
-        name = f"{_ODD.sub('-', call.id)[:128]}_{answer.id}"
+        name = name_waiting_call(answer.id, call.id)
         name = f"{name}_{at}" if name in taken else name
         taken.add(name)
         within = facts.answer_within

@@ -221,6 +221,7 @@ class SessionQuery(StoredModel, KnownFields):
         offset: For numbered pages.  A ``cursor`` stays complete while sessions change.
         include: What the summaries are to have besides.  A custom state may have 16 MiB: take a small
             ``limit``.
+        count: Count all that match, for `SessionPage.total`; a million takes a database seconds.
     """
 
     user_id: Text | None = None
@@ -237,6 +238,7 @@ class SessionQuery(StoredModel, KnownFields):
     offset: Count = 0
     cursor: str | None = None
     include: tuple[ListedField, ...] = ()
+    count: bool = True
 
     @property
     def whole(self) -> bool:
@@ -306,10 +308,10 @@ _SHOWN: Final = {*SessionSummary.model_fields} - _ASKED_FOR
 
 
 class SessionPage(StoredModel):
-    """A page of sessions; ``total`` counts all that match."""
+    """A page of sessions; ``total`` counts all that match, None where `SessionQuery.count` is off."""
 
     sessions: tuple[SessionSummary, ...]
-    total: int
+    total: int | None
     offset: int
     limit: int
     has_more: bool

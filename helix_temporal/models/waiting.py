@@ -57,6 +57,17 @@ class WaitingCall(WireModel):
     until: Millis | None = None
 
 
+_ODD: Final = re.compile(r"[^A-Za-z0-9_.-]+")
+
+
+def name_waiting_call(answer_id: str, call_id: str) -> str:
+    """The id of a call that waits: the provider's own, with that of the answer that asks.
+
+    Of several calls of one answer that have the same, all but the first have their number behind it.
+    """
+    return f"{_ODD.sub('-', call_id)[:128]}_{answer_id}"
+
+
 class AnswerReceipt(WireModel):
     """Remembers an answer, so that a late or repeated one is told so.
 

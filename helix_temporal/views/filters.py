@@ -8,8 +8,8 @@ from helix_temporal.models.states import SessionStatus
 from helix_temporal.views.models import Millis, View
 
 Need = Literal["waiting", "failed", "behind"]
-"""``waiting``: for a client, a person or a sub-agent.  ``failed``: its last turn did.  ``behind``: the archive
-does not have all of it."""
+"""``waiting``: for a client, a person or a sub-agent.  ``failed``: its last turn did.  ``behind``: the
+archive does not have all of it."""
 
 
 class SessionFilter(View):

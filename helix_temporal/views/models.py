@@ -50,6 +50,8 @@ class UsageSums(View):
         by_model: Tokens by the model's name.
         by_tool: Calls by the tool's name: all, failed, milliseconds together.
         session_ids: Whose entries were added up.
+        complete: False: too many entries to be added up for a page; only the tokens and the model calls of
+            the session itself, as its thread tells them.
     """
 
     tokens: TokenSums = TokenSums()
@@ -65,6 +67,7 @@ class UsageSums(View):
     session_ids: tuple[str, ...] = ()
     first_at: Millis | None = None
     last_at: Millis | None = None
+    complete: bool = True
 
 
 class ToolSums(View):
@@ -138,7 +141,9 @@ class ThreadPlace(View):
         archived: Messages that the archive has; None where there is no archive.
         unarchived: Messages that only the hot store has.
         epoch: Number of the open that may write; ``opened_at`` when that was.
-        manifest_version, segments: Of the archive; None where there is none, or it does not answer.
+        manifest_version, segments: Of the archive; None and none where there is none, or it does not answer.
+        segments_left_out: How many older ones are not listed.
+        objects, object_bytes: In the archive, with what is not collected yet; None as above.
         problem: What kept this from being read in full: a store that is away, a damaged archive.
     """
 
@@ -158,6 +163,7 @@ class ThreadPlace(View):
     adapter: str = ""
     manifest_version: int | None = None
     segments: tuple["SegmentPlace", ...] = ()
+    segments_left_out: int = 0
     objects: int | None = None
     object_bytes: int | None = None
     problem: str | None = None
@@ -243,6 +249,15 @@ class TurnAttempt(View):
     model_calls: tuple[ModelCall, ...] = ()
 
 
+class RunList(View):
+    """Runs of a session, newest first, also those whose messages are not in the thread."""
+
+    session_id: str
+    runs: tuple[TurnAttempt, ...] = ()
+    next_cursor: str | None = None
+    problem: str | None = None
+
+
 class ConversationCall(View):
     """A tool call with its result.
 
@@ -277,6 +292,7 @@ class ConversationMessage(View):
         parts: None where the content is plain text; else images, files, thinking as stored, bytes left out.
         size: Bytes as stored.
         cut: Characters of the text that a page leaves out; `read_message` has them.
+        calls_left_out: How many calls a page leaves out; `read_message` has them.
         step: Of the turn, from 1, for a model's answer: names the model call whose context can be shown.
         damage: Why the body could not be read; the rest is empty then.
     """
@@ -288,6 +304,7 @@ class ConversationMessage(View):
     thinking: str = ""
     parts: tuple[dict[str, JsonValue], ...] | None = None
     calls: tuple[ConversationCall, ...] = ()
+    calls_left_out: int = 0
     is_error: bool = False
     finish: str | None = None
     format: str | None = None
@@ -303,8 +320,8 @@ class ConversationTurn(View):
     """A turn: from a user's message up to the next one.
 
     Attributes:
-        number: From 1; the number of its kept run where the session store has runs, else counted in the thread;
-            None where neither tells (a page in the middle of a thread without runs).
+        number: From 1; the number of its kept run where the session store has runs, else counted in the
+            thread; None where neither tells (a page in the middle of a thread without runs).
         start, stop: Positions in the thread: of its first message, and after its last.
         attempts: Runs at this place, oldest first, also those that were thrown away.
         unfinished: It is under way, or waits.
@@ -355,7 +372,13 @@ class WholeMessage(View):
 
 
 class FoundCall(View):
-    """A tool call that a search has found, and where it stands."""
+    """A tool call that a search has found, and where it stands.
+
+    Attributes:
+        message_position: Of the message that asks; where its turn began, if the thread has the message no
+            more, as the turn was aborted or taken back, or cannot be read.  Arguments and result are None
+            then.
+    """
 
     session_id: str
     user_id: str | None = None
@@ -401,7 +424,8 @@ class ModelContext(View):
             worked out from the agent as it is now, by the rule that steps use.
         first: Position of the first message that it was given; those before were left out.
         left_out: How many messages were.
-        instructions_changed: The agent's instructions and tools are other ones now than then; None: not known.
+        instructions_changed: The agent's instructions and tools are other ones now than then; None: not
+            known.
         provider_tokens: What the provider counted of all that went in; None where it told nothing.
         answer: Position of the message that the call gave.
     """

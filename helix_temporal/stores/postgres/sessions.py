@@ -186,7 +186,9 @@ class PostgresSessions:
     async def list_sessions(self, query: SessionQuery) -> SessionPage:
         """See `SessionRows.list_sessions`; a damaged row is counted and left out."""
         filters = _filter_values(query)
-        total: int = await self._database.fetchval(self._queries["session_list_count"], *filters)
+        total: int | None = None
+        if query.count:
+            total = await self._database.fetchval(self._queries["session_list_count"], *filters)
         field, direction = query.order_by.field, query.order_by.direction
         scope = query.order_by.cursor_scope
         after = (None, None) if query.cursor is None else decode_cursor(scope, query.cursor)

@@ -106,8 +106,28 @@ class RunStore(Protocol):
         """The run that is live, if any."""
         ...
 
-    async def list_runs(self, session_id: str, *, limit: int = 50, cursor: str | None = None) -> Page[Run]:
-        """Runs by turn, newest first."""
+    async def list_runs(
+        self,
+        session_id: str,
+        *,
+        limit: int = 50,
+        cursor: str | None = None,
+        through_turn: int | None = None,
+        count: bool = True,
+    ) -> Page[Run]:
+        """Runs by turn, newest first.
+
+        Args:
+            session_id: Whose.
+            limit: Of a page, 1 to 200.
+            cursor: ``next_cursor`` of the page before.
+            through_turn: Begin with this turn, or the last one before it, instead of the newest; with a
+                cursor it does not count.
+            count: Count them all, for `Page.total`, which takes the longer the more there are.
+
+        Raises:
+            InvalidCursorError: The cursor is none of this list.
+        """
         ...
 
     async def request_stop(

@@ -368,6 +368,13 @@ class ThreadStore(Protocol):
         """
         ...
 
+    async def read_hot_header(self, thread_id: str) -> HotHeader | None:
+        """The header of the thread's hot part, also of an old copy; the archive is not asked.
+
+        For who shows what there is while the archive is away.  None where the thread is not hot.
+        """
+        ...
+
     async def fork(
         self, request: ForkThread, transform: Transform | None = None, progress: Progress = no_progress
     ) -> ForkedThread:

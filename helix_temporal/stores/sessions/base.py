@@ -76,13 +76,20 @@ class SessionStoreBase:
         limit: int,
         cursor: str | None,
         descending: bool,
+        after: tuple[int, str] | None = None,
+        count: bool = True,
     ) -> Page[T]:
-        """A page of a session's rows, in their order, by a cursor."""
+        """A page of a session's rows, in their order, by a cursor, or beyond ``after`` without one."""
         scope = f"{kind}.{'desc' if descending else 'asc'}.{session_id}"
-        after = None if cursor is None else decode_cursor(scope, cursor)
+        after = after if cursor is None else decode_cursor(scope, cursor)
         limit = checked_limit(limit)
         page = await self.loop.rows.read_page(
-            validate_id(session_id, "session id"), kind, limit=limit + 1, after=after, descending=descending
+            validate_id(session_id, "session id"),
+            kind,
+            limit=limit + 1,
+            after=after,
+            descending=descending,
+            count=count,
         )
         shown = page.rows[:limit]
         more = len(page.rows) > limit

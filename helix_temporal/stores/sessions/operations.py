@@ -167,7 +167,7 @@ def list_sessions(states: Iterable[SessionState], query: SessionQuery) -> Sessio
     more = len(rest) > len(shown)
     return SessionPage(
         sessions=tuple(SessionSummary.of(each, query.include) for each in shown),
-        total=len(matching),
+        total=len(matching) if query.count else None,
         offset=query.offset,
         limit=query.limit,
         has_more=more,

@@ -26,7 +26,12 @@ from helix_temporal.stores.protocols.session_rows import (
     WantedRows,
 )
 from helix_temporal.stores.sessions.base import SessionStoreBase
-from helix_temporal.stores.sessions.checks import checked_reason, checked_status, revalidate_model
+from helix_temporal.stores.sessions.checks import (
+    checked_count,
+    checked_reason,
+    checked_status,
+    revalidate_model,
+)
 from helix_temporal.stores.sessions.decisions import Call, Decision, SeenSession, decode_model, encode_model
 from helix_temporal.stores.sessions.loop import with_step_rows
 
@@ -268,6 +273,8 @@ def _child_row(ref: SubSessionRef, order: int) -> SessionRow:
 
 _TRIES: Final = 20
 _MANY: Final = 1_000
+_LAST_TURN: Final = 2**53 - 2
+"""All stores can compare this number, and the next one."""
 
 
 async def start_run(
@@ -334,10 +341,29 @@ async def get_current_run(store: SessionStoreBase, session_id: str) -> Run | Non
 
 
 async def list_runs(
-    store: SessionStoreBase, session_id: str, *, limit: int = DEFAULT_LIMIT, cursor: str | None = None
+    store: SessionStoreBase,
+    session_id: str,
+    *,
+    limit: int = DEFAULT_LIMIT,
+    cursor: str | None = None,
+    through_turn: int | None = None,
+    count: bool = True,
 ) -> Page[Run]:
     """See `RunStore.list_runs`."""
-    return await store.read_page(session_id, RowKind.RUN, run_of, limit=limit, cursor=cursor, descending=True)
+    after = None
+    if through_turn is not None:
+        # No key sorts before the empty one: the page goes on with the turn below.
+        after = min(checked_count(through_turn, "through_turn"), _LAST_TURN) + 1, ""
+    return await store.read_page(
+        session_id,
+        RowKind.RUN,
+        run_of,
+        limit=limit,
+        cursor=cursor,
+        descending=True,
+        after=after,
+        count=count,
+    )
 
 
 async def request_stop(

@@ -173,13 +173,13 @@ class SqliteSessions:
         }
         filters = _filter_values(query)
         async with self._database.read() as on:
-            count = await on.fetch("session_list_count", filters)
+            count = await on.fetch("session_list_count", filters) if query.count else None
             rows = await on.fetch(_LISTS[order, direction], filters | page)
         more = len(rows) > query.limit
         last = rows[query.limit - 1] if more else None
         return SessionPage(
             sessions=decode_summaries(rows[: query.limit], query, "SQLite"),
-            total=count[0]["total"],
+            total=None if count is None else count[0]["total"],
             offset=query.offset,
             limit=query.limit,
             has_more=more,

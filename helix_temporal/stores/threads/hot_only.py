@@ -247,6 +247,10 @@ class HotThreads:
         """As `ThreadStore.read_facts`."""
         return _facts_of_header(await self._read_header(thread_id))
 
+    async def read_hot_header(self, thread_id: str) -> HotHeader | None:
+        """As `ThreadStore.read_hot_header`."""
+        return await self.hot.read_header(thread_id)
+
     async def _read_header(self, thread_id: str) -> HotHeader:
         header = _require_found(thread_id, await self.hot.read_header(thread_id))
         if header.deleted:

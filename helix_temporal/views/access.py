@@ -1,0 +1,128 @@
+"""Which sessions a viewer may see: one that may not be seen is as one that is not there."""
+
+from collections.abc import Callable
+from typing import Final
+
+from pydantic import ValidationError
+
+from helix_temporal.activities.reads import state_from_slice
+from helix_temporal.client import ReadableStores
+from helix_temporal.errors import (
+    ArchiveError,
+    HelixError,
+    InvalidIdError,
+    SessionNotFoundError,
+    StoreCorruptError,
+    StoreUnavailableError,
+    ThreadNotFoundError,
+)
+from helix_temporal.models.ids import validate_id
+from helix_temporal.models.states import SessionState
+from helix_temporal.models.store_calls import SessionSummary
+from helix_temporal.stores.protocols.sessions import SessionStore
+from helix_temporal.stores.protocols.streams import StreamStore
+from helix_temporal.stores.sessions import RowSessions
+from helix_temporal.views.models import SessionOverview
+
+Admits = Callable[[SessionOverview], bool]
+"""Whether the viewer may see a session."""
+
+
+def session_not_found_error(session_id: str) -> SessionNotFoundError:
+    """The error for a session that is not there, and for one that the viewer may not see."""
+    return SessionNotFoundError(
+        f"session {session_id!r} is not there: it was never begun, or was deleted, or is not yours to see; "
+        "check its id, and that the stores are those of its workers"
+    )
+
+
+def overview_of(session: SessionSummary | SessionState) -> SessionOverview:
+    """What a list shows of a session."""
+    return SessionOverview(
+        session_id=session.session_id,
+        agent=session.agent_type,
+        user_id=session.user_id,
+        title=session.title,
+        status=session.status,
+        steps=session.step_count,
+        tags=session.tags,
+        metadata=session.metadata,
+        parent_session_id=session.parent_session_id,
+        expires_at=session.expires_at,
+        created_at=session.created_at,
+        updated_at=session.updated_at,
+    )
+
+
+class ViewedSessions:
+    """The stores that are read, and the states of those sessions that the viewer may see.
+
+    Attributes:
+        threads, usage: As the workers have them.
+        sessions: None where the workers have no session store.
+        streams: None where none is known.
+    """
+
+    def __init__(self, stores: ReadableStores, admits: Admits | None) -> None:
+        self.threads: Final = stores.threads
+        self.usage: Final = stores.usage
+        self.sessions: Final = _read_only(stores.sessions) if stores.keeps_sessions else None
+        self.streams: Final = _find_streams(stores)
+        self._admits = admits
+
+    def is_admitted(self, overview: SessionOverview) -> bool:
+        """Whether the viewer may see the session."""
+        return self._admits is None or self._admits(overview)
+
+    async def load_state(self, session_id: str) -> SessionState:
+        """A session's state; of one that has only a thread, what that tells.
+
+        Raises:
+            SessionNotFoundError: It is not there, or the viewer may not see it.
+            StoreUnavailableError: A store does not answer.
+        """
+        state = await self.find_state(session_id)
+        if state is None:
+            raise session_not_found_error(session_id)
+        return state
+
+    async def find_state(self, session_id: str) -> SessionState | None:
+        """As `load_state`; None where that raises `SessionNotFoundError`."""
+        state = await self.find_stored_state(session_id)
+        return None if state is None or not self.is_admitted(overview_of(state)) else state
+
+    async def find_stored_state(self, session_id: str) -> SessionState | None:
+        """As `find_state`, whoever may see it: for counting those that may not be seen."""
+        try:
+            validate_id(session_id, "session id")
+        except InvalidIdError:
+            return None
+        state = None if self.sessions is None else await self.sessions.load_state(session_id)
+        return await self._read_state_of_thread(session_id) if state is None else state
+
+    async def _read_state_of_thread(self, session_id: str) -> SessionState | None:
+        try:
+            facts = await self.threads.read_facts(session_id)
+        except ThreadNotFoundError:
+            return None
+        return state_from_slice(session_id, facts)
+
+
+def _find_streams(stores: ReadableStores) -> StreamStore | None:
+    return getattr(stores, "streams", None)
+
+
+def _read_only(store: SessionStore | None) -> SessionStore | None:
+    """The store without its repairs: it makes lost rows again, and who only reads writes nothing."""
+    return RowSessions(store.loop.rows) if isinstance(store, RowSessions) else store
+
+
+PASSING: Final = (StoreUnavailableError, StoreCorruptError, ArchiveError, ValidationError)
+"""What a view tells of in `problem`, and shows the rest: a store that is away, or damage."""
+
+
+def describe_problem(error: BaseException) -> str:
+    """What kept a view from being whole, in a line."""
+    if isinstance(error, HelixError):
+        return f"{type(error).__name__}: {error}"[:500]
+    return type(error).__name__

@@ -1,0 +1,153 @@
+"""From a filter of people to questions of the session store: lists of sessions, by pages."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from helix_temporal.errors import InvalidRequestError, ThreadNotFoundError
+from helix_temporal.models.states import SessionStatus
+from helix_temporal.models.store_calls import MAX_LIMIT, UNSET, OrderBy, SessionQuery, SessionSummary
+from helix_temporal.stores.paging import encode_cursor
+from helix_temporal.stores.protocols.sessions import SessionStore
+from helix_temporal.views.access import PASSING, ViewedSessions, overview_of
+from helix_temporal.views.filters import Need, SessionFilter
+from helix_temporal.views.models import SessionList, SessionOverview
+
+_LOOKED_AT: Final = 2_000
+"""Sessions that one page looks at, at most: where few of them match it comes short, with a cursor."""
+_NEEDED: Final[dict[Need, SessionStatus]] = {
+    "waiting": SessionStatus.PAUSED,
+    "failed": SessionStatus.FAILED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSearch:
+    """What the session store is asked, and what it cannot tell.
+
+    Attributes:
+        query: None where nothing can match.
+        behind: Only sessions of which the archive does not have all.
+    """
+
+    query: SessionQuery | None
+    behind: bool = False
+
+
+def plan_search(wanted: SessionFilter) -> SessionSearch:
+    """The search for a filter.
+
+    Raises:
+        InvalidRequestError: The filter asks for roots, and for the children of a session.
+    """
+    if wanted.roots and wanted.parent_session_id is not None:
+        raise InvalidRequestError("roots and parent_session_id exclude each other: give one of them")
+    status = wanted.status
+    if wanted.need in _NEEDED:
+        needed = _NEEDED[wanted.need]
+        if status and needed not in status:
+            return SessionSearch(None)
+        status = (needed,)
+    fields: dict[str, Any] = {"date_field": "updated_at", "count": False, "status": status}
+    parent = None if wanted.roots else wanted.parent_session_id or UNSET
+    query = SessionQuery(
+        user_id=wanted.user_id,
+        agent_type=wanted.agent,
+        parent_session_id=parent,
+        tags=wanted.tags,
+        metadata=wanted.metadata,
+        date_from=wanted.since,
+        date_to=wanted.until,
+        **fields,
+    )
+    return SessionSearch(query, behind=wanted.need == "behind")
+
+
+def require_session_store(viewed: ViewedSessions) -> SessionStore:
+    """The session store.
+
+    Raises:
+        InvalidRequestError: There is none, so nobody can list sessions.
+    """
+    if viewed.sessions is None:
+        raise InvalidRequestError(
+            "the workers have no session store (HELIX_SESSION_STORE is 'none'), which would list sessions; "
+            "name a session by its id"
+        )
+    return viewed.sessions
+
+
+async def list_sessions(
+    viewed: ViewedSessions, wanted: SessionFilter, limit: int, cursor: str | None
+) -> SessionList:
+    """A page of the sessions that match and may be seen, newest change first.
+
+    Raises:
+        InvalidRequestError: The limit is not 1 to 200, or the filter contradicts itself.
+        InvalidCursorError: The cursor is none of this list.
+    """
+    if not 1 <= limit <= MAX_LIMIT:
+        raise InvalidRequestError(f"limit {limit}: from 1 to {MAX_LIMIT} allowed")
+    store, search = require_session_store(viewed), plan_search(wanted)
+    if search.query is None:
+        return SessionList()
+    found: list[SessionOverview] = []
+    query = search.query.model_copy(update={"limit": limit, "cursor": cursor})
+    for looked_at in range(0, _LOOKED_AT, MAX_LIMIT):
+        page = await store.list_sessions(query)
+        for summary in page.sessions:
+            if await _matches(viewed, search, summary):
+                found.append(overview_of(summary))
+                if len(found) == limit:
+                    more = page.has_more or summary is not page.sessions[-1]
+                    return SessionList(
+                        sessions=tuple(found), next_cursor=_cursor_behind(summary) if more else None
+                    )
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+        # Few match: larger pages from here on.
+        query = query.model_copy(update={"limit": MAX_LIMIT, "cursor": cursor})
+        del looked_at
+    return SessionList(sessions=tuple(found), next_cursor=cursor)
+
+
+async def iterate_sessions(viewed: ViewedSessions, wanted: SessionFilter) -> AsyncIterator[SessionOverview]:
+    """All sessions that match and may be seen; one page of them is in memory at a time."""
+    store, search = require_session_store(viewed), plan_search(wanted)
+    if search.query is None:
+        return
+    query: SessionQuery | None = search.query.model_copy(update={"limit": MAX_LIMIT})
+    while query is not None:
+        page = await store.list_sessions(query)
+        for summary in page.sessions:
+            if await _matches(viewed, search, summary):
+                yield overview_of(summary)
+        query = query.model_copy(update={"cursor": page.next_cursor}) if page.next_cursor else None
+
+
+def _cursor_behind(summary: SessionSummary) -> str:
+    """Where a list goes on behind a session; the store's own cursor is at the end of its page."""
+    return encode_cursor(OrderBy().cursor_scope, summary.updated_at, summary.session_id)
+
+
+async def _matches(viewed: ViewedSessions, search: SessionSearch, summary: SessionSummary) -> bool:
+    if not viewed.is_admitted(overview_of(summary)):
+        return False
+    return not search.behind or await _is_behind(viewed, summary.session_id)
+
+
+async def _is_behind(viewed: ViewedSessions, session_id: str) -> bool:
+    """Whether the archive lacks messages of a session; without an archive, none does."""
+    if viewed.sessions is None or not viewed.threads.archives:
+        return False
+    state = await viewed.sessions.load_state(session_id)
+    if state is None:
+        return False
+    try:
+        facts = await viewed.threads.read_facts(state.thread_id or session_id)
+    except ThreadNotFoundError:
+        return False
+    except PASSING:
+        return True  # it does not answer, or is damaged: somebody has to look
+    return facts.hot and facts.archived < facts.head.position

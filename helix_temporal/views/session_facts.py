@@ -1,0 +1,99 @@
+"""One session: where it stands, who waits, what it used, how it is stored."""
+
+from pydantic import ValidationError
+
+from helix_temporal.errors import HelixError
+from helix_temporal.models.messages import Message, decode_message
+from helix_temporal.models.states import SessionState
+from helix_temporal.session.record import SessionRecord, find_suspension, parse_record
+from helix_temporal.stores.protocols.threads import ReadPage, ThreadFacts
+from helix_temporal.views.access import PASSING, ViewedSessions, describe_problem, overview_of
+from helix_temporal.views.conversation import attempt_of
+from helix_temporal.views.models import SessionView, TurnAttempt, UsageSums, WaitingFor
+from helix_temporal.views.places import find_thread, place_of
+from helix_temporal.views.usage import read_short_usage
+from helix_temporal.views.waits import list_waits, list_waits_of_thread
+
+MAX_CHILDREN = 500
+
+
+async def read_session(viewed: ViewedSessions, state: SessionState) -> SessionView:
+    """Where a session stands; what cannot be read is left out, and `problem` says why."""
+    thread_id = state.thread_id or state.session_id
+    found = await find_thread(viewed, thread_id)
+    place = place_of(thread_id, found, archives=viewed.threads.archives)
+    record = None if found.facts is None else read_record(found.facts)
+    newest = await _read_newest_run(viewed, state.session_id)
+    live = newest if newest is not None and newest.status.live else None
+    waiting = await read_waits(viewed, state, found.facts, None if live is None else live.turn)
+    problem = place.problem
+    try:
+        usage = await read_short_usage(viewed, state.session_id, record)
+    except PASSING as error:
+        usage, problem = UsageSums(), problem or describe_problem(error)
+    turns = newest.turn if newest is not None else 0 if record is None else record.turns
+    return SessionView(
+        overview=overview_of(state),
+        mode=state.mode,
+        version=state.version,
+        thread_id=thread_id,
+        messages=place.messages,
+        turns=turns,
+        live_run=live,
+        waiting=waiting,
+        failure_reason=state.failure_reason,
+        error=state.error,
+        output=state.output,
+        children=await _list_children(viewed, state.session_id),
+        root_session_id=state.root_session_id,
+        forked_from=None if state.forked_from is None else state.forked_from.session_id,
+        usage=usage,
+        place=place,
+        problem=problem,
+    )
+
+
+def read_record(facts: ThreadFacts) -> SessionRecord | None:
+    """The record in a thread's slice; None for a slice that is none."""
+    try:
+        return parse_record(facts.slice)
+    except (ValidationError, HelixError):
+        return None
+
+
+async def read_waits(
+    viewed: ViewedSessions, state: SessionState, facts: ThreadFacts | None, turn: int | None
+) -> tuple[WaitingFor, ...]:
+    """What a session waits for: as its state says, or its thread where there is no session store."""
+    waiting = list_waits(state, turn)
+    if waiting or viewed.sessions is not None or facts is None:
+        return waiting
+    record = read_record(facts)
+    suspended = None if record is None else find_suspension(record, facts.head)
+    if suspended is None:
+        return ()
+    return list_waits_of_thread(suspended, await _read_newest_message(viewed, facts))
+
+
+async def _read_newest_message(viewed: ViewedSessions, facts: ThreadFacts) -> Message | None:
+    try:
+        page = await viewed.threads.read(ReadPage.of_message(facts.thread_id, facts.head.position - 1))
+        return decode_message(page.messages[0]) if page.messages else None
+    except PASSING:
+        return None  # the calls are told without their arguments
+
+
+async def _read_newest_run(viewed: ViewedSessions, session_id: str) -> TurnAttempt | None:
+    if viewed.sessions is None:
+        return None
+    page = await viewed.sessions.list_runs(session_id, limit=1, count=False)
+    return attempt_of(page.items[0]) if page.items else None
+
+
+async def _list_children(viewed: ViewedSessions, session_id: str) -> tuple[str, ...]:
+    """Sub-agents' sessions that the viewer may see."""
+    if viewed.sessions is None:
+        return ()
+    refs = await viewed.sessions.list_sub_session_refs(session_id)
+    names = [each.sub_session_id for each in refs][:MAX_CHILDREN]
+    return tuple([each for each in names if await viewed.find_state(each) is not None])

@@ -1,0 +1,250 @@
+"""Which part of a thread a page reads: some turns, and never more than a page can show.
+
+A page has up to 20 turns, 300 messages and 1 MiB.  A turn that is longer is shown in parts, which are cut
+between steps where that is possible.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, TypeVar
+
+from helix_temporal.errors import ArchiveError, HelixError, InvalidRequestError, ThreadNotFoundError
+from helix_temporal.models.stored_messages import Kind, StoredMessage
+from helix_temporal.models.turns import is_step_border, starts_in
+from helix_temporal.stores.protocols.hot import HotHeader
+from helix_temporal.stores.protocols.threads import ReadPage, ThreadPage, ThreadStore
+from helix_temporal.views.access import PASSING, describe_problem
+from helix_temporal.views.conversation import ThreadPart
+
+T = TypeVar("T")
+
+MAX_TURNS: Final = 20
+MAX_MESSAGES: Final = 300
+MAX_BYTES: Final = 1024 * 1024
+_ONE_STEP: Final = 64
+"""Messages behind a part that are looked at for the results of its last calls."""
+_PATIENCE: Final = 4.0
+"""Seconds that a page waits for the archive."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundPart:
+    """A part of a thread, and what could not be read of it.
+
+    Attributes:
+        before: Position up to which an earlier part is read; None at the begin.
+        after: Position from which a later part is read; None at the end.
+    """
+
+    part: ThreadPart
+    before: int | None = None
+    after: int | None = None
+    problem: str | None = None
+
+
+async def read_part(
+    threads: ThreadStore, thread_id: str, *, before: int | None, after: int | None, turns: int
+) -> FoundPart:
+    """The newest turns, or those up to ``before``, or those from ``after`` on.
+
+    A thread that is not there is an empty one: a session has none before its first message.
+
+    Raises:
+        InvalidRequestError: Both places are given, or one is negative, or ``turns`` is not 1 to 20.
+    """
+    if before is not None and after is not None:
+        raise InvalidRequestError("before and after exclude each other: give one of them")
+    if min(before or 0, after or 0) < 0 or not 1 <= turns <= MAX_TURNS:
+        raise InvalidRequestError(f"a position of at least 0, and from 1 to {MAX_TURNS} turns expected")
+    reader = PartReader(threads, thread_id)
+    if after is None:
+        return await _read_backward(reader, before, turns)
+    return await _read_forward(reader, after, turns)
+
+
+async def _read_backward(reader: "PartReader", before: int | None, turns: int) -> FoundPart:
+    page = await reader.read(0, before, backward=True)
+    if page is None or not page.messages:
+        return _empty_part(reader, page)
+    context, messages, first = await _split_context(reader, page)
+    starts = _starts_of(context, messages, first)
+    if len(starts) > turns:
+        begin = starts[-turns]
+    elif first == 0 or starts[:1] == [0]:
+        begin = 0
+    else:
+        begin = starts[0] if starts else _first_border(messages)
+    window = (*context, *messages)
+    at = begin + len(context)
+    part = ThreadPart(
+        first + begin,
+        messages[begin:],
+        id_before=window[at - 1].id if at else "" if first == 0 else None,
+        begins_turn=begin in starts,
+        committed=page.committed,
+        head=page.head.position,
+    )
+    return await _finish_part(reader, part)
+
+
+async def _read_forward(reader: "PartReader", after: int, turns: int) -> FoundPart:
+    page = await reader.read(max(after - 1, 0), None, backward=False)
+    if page is None or page.first + len(page.messages) <= after:
+        return _empty_part(reader, page, at_end=True)
+    at = after - page.first
+    context, messages = page.messages[:at], page.messages[at:]
+    starts = _starts_of(context, messages, page.first + at)
+    stop = len(messages)
+    if len(starts) > turns:
+        stop = starts[turns]
+    elif page.after is not None:
+        later = [each for each in starts if each > 0]
+        stop = later[-1] if later else _last_border(messages)
+    part = ThreadPart(
+        page.first + at,
+        messages[:stop],
+        id_before=context[-1].id if context else "" if page.first + at == 0 else None,
+        begins_turn=starts[:1] == [0],
+        committed=page.committed,
+        head=page.head.position,
+    )
+    return await _finish_part(reader, part)
+
+
+async def _split_context(
+    reader: "PartReader", page: ThreadPage
+) -> tuple[tuple[StoredMessage, ...], tuple[StoredMessage, ...], int]:
+    """The message before those of a page, by which it is told whether a turn begins with its first one."""
+    if page.first == 0:
+        return (), page.messages, 0
+    if len(page.messages) > 1:
+        return page.messages[:1], page.messages[1:], page.first + 1
+    earlier = await reader.read(page.first - 1, page.first, backward=True)
+    return (() if earlier is None else earlier.messages), page.messages, page.first
+
+
+def _starts_of(context: Sequence[StoredMessage], messages: Sequence[StoredMessage], first: int) -> list[int]:
+    """Places among the messages at which turns begin; ``context`` is the message before them."""
+    if first == 0:
+        return [0, *starts_in(messages, from_begin=True)] if messages else []
+    if not context:
+        return starts_in(messages)
+    return [at - 1 for at in starts_in([*context, *messages])]
+
+
+def _first_border(messages: Sequence[StoredMessage]) -> int:
+    """Where the first step begins in the middle of a turn; 0 where none does."""
+    borders = (at for at in range(1, len(messages)) if _is_border(messages, at))
+    return 0 if messages[0].kind != Kind.RESULT else next(borders, 0)
+
+
+def _last_border(messages: Sequence[StoredMessage]) -> int:
+    borders = (at for at in range(len(messages) - 1, 0, -1) if _is_border(messages, at))
+    return next(borders, len(messages))
+
+
+def _is_border(messages: Sequence[StoredMessage], at: int) -> bool:
+    return is_step_border(messages[at - 1].kind, messages[at].kind)
+
+
+async def _finish_part(reader: "PartReader", part: ThreadPart) -> FoundPart:
+    """The part with what follows it, as far as that may answer its calls."""
+    behind: tuple[StoredMessage, ...] = ()
+    last = part.messages[-1].kind
+    if part.stop < part.head and last in {Kind.CALLS, Kind.RESULT}:
+        page = await reader.read(part.stop, part.stop + _ONE_STEP, backward=False)
+        behind = () if page is None else page.messages
+    return FoundPart(
+        replace(part, behind=behind),
+        before=part.first if part.first > reader.lowest else None,
+        after=part.stop if part.stop < part.head else None,
+        problem=reader.problem,
+    )
+
+
+def _empty_part(reader: "PartReader", page: ThreadPage | None, *, at_end: bool = False) -> FoundPart:
+    committed, head = (0, 0) if page is None else (page.committed, page.head.position)
+    first = head if at_end else 0
+    part = ThreadPart(first, (), committed=committed, head=head)
+    return FoundPart(part, before=first if first > reader.lowest else None, problem=reader.problem)
+
+
+class PartReader:
+    """Reads messages wherever they can be read: of a thread whose archive is away those that are hot.
+
+    Attributes:
+        problem: Why not all could be read; None where it could.
+        lowest: The lowest position that can be read.
+    """
+
+    def __init__(self, threads: ThreadStore, thread_id: str) -> None:
+        self._threads, self._thread_id = threads, thread_id
+        self.problem: str | None = None
+        self.lowest = 0
+        self._hot: HotHeader | None = None
+
+    async def read(self, start: int, stop: int | None, *, backward: bool) -> ThreadPage | None:
+        """Some messages of a range, finished turns and the one under way; None where nothing can be read."""
+        if self.problem is not None:
+            return await self._read_hot(start, stop, backward=backward)
+        try:
+            return await wait_for_archive(lambda: self._read_range(start, stop, backward=backward))
+        except ThreadNotFoundError:
+            return None
+        except (*PASSING, TimeoutError) as error:
+            self.problem = describe_problem(error) if isinstance(error, HelixError) else NO_ANSWER
+            damaged = isinstance(error, ArchiveError)
+            self.problem = f"{'damaged' if damaged else 'not all can be read'}: {self.problem}"
+            return await self._read_hot(start, stop, backward=backward)
+
+    async def _read_range(self, start: int, stop: int | None, *, backward: bool) -> ThreadPage:
+        return await self._threads.read(
+            ReadPage(
+                self._thread_id,
+                start,
+                stop,
+                limit=MAX_MESSAGES + 1,
+                max_bytes=MAX_BYTES,
+                backward=backward,
+                committed_only=False,
+                whole=False,
+            )
+        )
+
+    async def _read_hot(self, start: int, stop: int | None, *, backward: bool) -> ThreadPage | None:
+        """What the hot thread has of a range."""
+        header = self._hot or await read_hot_header(self._threads, self._thread_id)
+        if header is None:
+            return None
+        self._hot, self.lowest = header, header.base.position
+        start = max(start, header.base.position)
+        stop = header.head.position if stop is None else min(stop, header.head.position)
+        if stop <= start:
+            return None
+        try:
+            return await wait_for_archive(lambda: self._read_range(start, stop, backward=backward))
+        except (*PASSING, TimeoutError):
+            return None  # the problem is told already
+
+
+NO_ANSWER: Final = f"the archive did not answer within {_PATIENCE:.0f} s"
+
+
+async def wait_for_archive(read: Callable[[], Awaitable[T]]) -> T:
+    """Read, and wait a few seconds at most.
+
+    Raises:
+        TimeoutError: There was no answer.
+    """
+    async with asyncio.timeout(_PATIENCE):
+        return await read()
+
+
+async def read_hot_header(threads: ThreadStore, thread_id: str) -> HotHeader | None:
+    """The header of a thread's hot part, without a question to the archive; None where it is not hot."""
+    try:
+        header = await threads.read_hot_header(thread_id)
+    except PASSING:
+        return None
+    return None if header is None or header.deleted else header

@@ -1,0 +1,152 @@
+"""Pages of a conversation: its messages with what the session and the usage store know of them."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from helix_temporal.errors import InvalidRequestError
+from helix_temporal.models.checkpoints import Run
+from helix_temporal.models.states import SessionState
+from helix_temporal.models.usage import UsageEntry, UsageQuery
+from helix_temporal.views.access import PASSING, ViewedSessions, describe_problem
+from helix_temporal.views.conversation import SessionFacts, ThreadPart, build_conversation, build_message
+from helix_temporal.views.models import ConversationPage, ConversationTurn, TurnAttempt, WholeMessage
+from helix_temporal.views.places import find_thread
+from helix_temporal.views.session_facts import read_waits
+from helix_temporal.views.thread_parts import FoundPart, read_part
+from helix_temporal.views.turn_places import find_turn
+from helix_temporal.views.turn_runs import read_runs
+from helix_temporal.views.waits import list_outcomes, list_waits
+
+_CLOCKS: Final = 120_000
+"""Milliseconds by which the clocks of workers and stores may differ."""
+_ENTRIES: Final = 200
+_MOST_ENTRIES: Final = 2_000
+
+
+async def read_turns(
+    viewed: ViewedSessions, state: SessionState, *, before: int | None, after: int | None, turns: int
+) -> ConversationPage:
+    """A page of turns, with long texts cut.
+
+    Raises:
+        InvalidRequestError: See `thread_parts.read_part`.
+    """
+    thread_id = state.thread_id or state.session_id
+    found = await read_part(viewed.threads, thread_id, before=before, after=after, turns=turns)
+    facts, problem = await read_facts(viewed, state, found.part)
+    made = build_conversation(found.part, facts)
+    return page_of(state, found, made.turns, made.lost, found.problem or problem)
+
+
+def page_of(
+    state: SessionState,
+    found: FoundPart,
+    turns: Sequence[ConversationTurn],
+    lost: Sequence[TurnAttempt],
+    problem: str | None,
+) -> ConversationPage:
+    """Turns as a page."""
+    return ConversationPage(
+        session_id=state.session_id,
+        thread_id=state.thread_id or state.session_id,
+        turns=tuple(turns),
+        before=found.before,
+        after=found.after,
+        committed=found.part.committed,
+        head=found.part.head,
+        lost=tuple(lost),
+        problem=problem,
+    )
+
+
+async def read_turn(viewed: ViewedSessions, state: SessionState, number: int) -> ConversationPage:
+    """One turn with whole texts; one that is longer than a page goes on at the page's ``after``.
+
+    Raises:
+        InvalidRequestError: See `turn_places.find_turn`.
+    """
+    start = await find_turn(viewed, state, number)
+    thread_id = state.thread_id or state.session_id
+    found = await read_part(viewed.threads, thread_id, before=None, after=start, turns=1)
+    facts, problem = await read_facts(viewed, state, found.part)
+    made = build_conversation(found.part, facts, most=None)
+    turns = [
+        each if each.number is not None else each.model_copy(update={"number": number}) for each in made.turns
+    ]
+    return page_of(state, found, turns, made.lost, found.problem or problem)
+
+
+async def read_message(viewed: ViewedSessions, state: SessionState, position: int) -> WholeMessage:
+    """A message with all its text, its calls with their results.
+
+    Raises:
+        InvalidRequestError: There is none at this position.
+    """
+    thread_id = state.thread_id or state.session_id
+    found = await read_part(viewed.threads, thread_id, before=None, after=position, turns=1)
+    part = found.part
+    if not part.messages or part.first != position:
+        why = f" ({found.problem})" if found.problem else ""
+        raise InvalidRequestError(
+            f"session {state.session_id!r} has no message at {position}: it ends at {part.head}{why}"
+        )
+    facts, _ = await read_facts(viewed, state, part)
+    turns = build_conversation(part, facts, most=1).turns
+    return WholeMessage(
+        session_id=state.session_id,
+        thread_id=thread_id,
+        turn=turns[0].number,
+        message=build_message(part, position, facts),
+    )
+
+
+async def read_facts(
+    viewed: ViewedSessions, state: SessionState, part: ThreadPart
+) -> tuple[SessionFacts, str | None]:
+    """What is known beside the messages of a part, and why not all of it could be read."""
+    runs: tuple[Run, ...] = ()
+    problem: str | None = None
+    entries: Sequence[UsageEntry] = ()
+    try:
+        if viewed.sessions is not None:
+            runs = await read_runs(viewed.sessions, state.session_id, part)
+        entries = await read_entries(viewed, state.session_id, runs)
+    except PASSING as error:
+        problem = describe_problem(error)
+    at_end = part.stop >= part.head
+    live = next((run for run in runs if run.run_id == state.current_run_id), None)
+    waiting = list_waits(state, None if live is None else live.turn)
+    if viewed.sessions is None and at_end:
+        found = await find_thread(viewed, state.thread_id or state.session_id)
+        waiting = await read_waits(viewed, state, found.facts, None)
+    children = (
+        () if viewed.sessions is None else await viewed.sessions.list_sub_session_refs(state.session_id)
+    )
+    facts = SessionFacts(
+        runs=runs,
+        entries=entries,
+        waiting=waiting,
+        outcomes=list_outcomes(state),
+        children=children,
+        live=state.current_run_id is not None and at_end,
+    )
+    return facts, problem
+
+
+async def read_entries(viewed: ViewedSessions, session_id: str, runs: Sequence[Run]) -> list[UsageEntry]:
+    """What these runs used, looked for in the time in which they were under way."""
+    times = [run.started_at for run in runs if run.started_at]
+    if not times:
+        return []
+    ends = [run.ended_at for run in runs]
+    last = None if None in ends else max(end for end in ends if end is not None) + _CLOCKS
+    names = {run.run_id for run in runs}
+    query = UsageQuery(session_id=session_id, since=max(min(times) - _CLOCKS, 0), until=last, limit=_ENTRIES)
+    found: list[UsageEntry] = []
+    for _ in range(0, _MOST_ENTRIES, _ENTRIES):
+        page = await viewed.usage.query_usage(query)
+        found += [each for each in page.items if each.run_id in names]
+        if page.next_cursor is None:
+            break
+        query = query.model_copy(update={"cursor": page.next_cursor})
+    return found

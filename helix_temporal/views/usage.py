@@ -1,0 +1,152 @@
+"""What sessions used, in the words of the views."""
+
+from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
+from typing import Final, TypeVar
+
+from helix_temporal.models import usage as recorded
+from helix_temporal.models.messages import Usage
+from helix_temporal.models.usage import TokenUsageEntry, UsageEntry, UsageQuery
+from helix_temporal.session.record import SessionRecord
+from helix_temporal.stores.usage import roll_up, sub_session_ids
+from helix_temporal.views.access import ViewedSessions
+from helix_temporal.views.models import ModelCall, TokenSums, ToolSums, UsageSums
+
+T = TypeVar("T")
+
+_FEW: Final = 2_000
+"""Entries that are added up for a page."""
+
+
+async def read_usage(viewed: ViewedSessions, session_id: str, *, descendants: bool = False) -> UsageSums:
+    """The sums of a session, or of it and its descendants that may be seen; zeros if nothing was recorded."""
+    found: dict[str, list[UsageEntry]] = {}
+    level = [session_id]
+    while level:
+        entries = [await viewed.usage.get_entries(each) for each in level]
+        found.update(zip(level, entries, strict=True))
+        below = sub_session_ids(entry for each in entries for entry in each) if descendants else ()
+        level = [each for each in below if each not in found and await viewed.find_state(each) is not None]
+    return sum_entries(found)
+
+
+async def read_short_usage(
+    viewed: ViewedSessions, session_id: str, record: SessionRecord | None
+) -> UsageSums:
+    """As `read_usage`, for a page: of a session with many entries what its thread tells of it."""
+    counted = await viewed.usage.query_usage(UsageQuery(session_id=session_id, limit=1))
+    if record is None or (counted.total or 0) <= _FEW:
+        return await read_usage(viewed, session_id)
+    tokens = tokens_of_message(record.usage)
+    return UsageSums(tokens=tokens, model_calls=record.steps, session_ids=(session_id,), complete=False)
+
+
+def sum_entries(entries: Mapping[str, Sequence[UsageEntry]]) -> UsageSums:
+    """The sums over the entries of sessions."""
+    found = roll_up(entries)
+    if found is None:
+        return UsageSums(session_ids=tuple(entries))
+    tools = found.tool_stats
+    models = [each for some in entries.values() for each in some if isinstance(each, TokenUsageEntry)]
+    by_tool = {
+        name: ToolSums(calls=each.total_calls, failed=each.failed, duration_ms=each.total_duration_ms)
+        for name, each in tools.by_tool.items()
+    }
+    return UsageSums(
+        tokens=_tokens_of(found.tokens),
+        model_calls=len(models),
+        tool_calls=tools.total_calls,
+        failed_tool_calls=tools.failed,
+        sub_agent_calls=found.sub_agent_stats.total_calls,
+        cost_usd=found.cost_usd,
+        duration_ms=sum(each.duration_ms for each in models) + tools.total_duration_ms,
+        by_model={name: _tokens_of(each) for name, each in found.tokens_by_model.items()},
+        by_tool=by_tool,
+        custom={
+            metric: {key: Decimal(amount) for key, amount in keys.items()}
+            for metric, keys in found.custom.items()
+        },
+        session_ids=tuple(entries),
+        first_at=found.first_at,
+        last_at=found.last_at,
+    )
+
+
+def _tokens_of(sums: recorded.TokenSums) -> TokenSums:
+    return TokenSums(
+        input=sums.prompt,
+        output=sums.completion,
+        cached=sums.cached,
+        cache_written=sums.cache_write,
+        reasoning=sums.reasoning,
+    )
+
+
+def tokens_of_message(used: Usage) -> TokenSums:
+    """What the model call that gave a message used."""
+    return TokenSums(
+        input=used.input_tokens,
+        output=used.output_tokens,
+        cached=used.cached_read_tokens,
+        cache_written=used.cached_write_tokens,
+        reasoning=used.reasoning_tokens,
+    )
+
+
+def model_call_of(entry: TokenUsageEntry) -> ModelCall:
+    """A model call as it was recorded."""
+    tokens = entry.tokens
+    return ModelCall(
+        model=entry.model,
+        step=entry.step_count,
+        at=entry.timestamp,
+        tokens=TokenSums(
+            input=tokens.prompt,
+            output=tokens.completion,
+            cached=tokens.cached,
+            cache_written=tokens.cache_write,
+            reasoning=tokens.reasoning,
+        ),
+        cost_usd=entry.cost_usd,
+        duration_ms=entry.duration_ms,
+    )
+
+
+def add_tokens(one: TokenSums, other: TokenSums) -> TokenSums:
+    """The sums of both."""
+    return TokenSums(**{name: getattr(one, name) + getattr(other, name) for name in TokenSums.model_fields})
+
+
+def add_usage(one: UsageSums, other: UsageSums) -> UsageSums:
+    """The sums of both, which are of different sessions."""
+    costs = [each.cost_usd for each in (one, other) if each.cost_usd is not None]
+    counts = ("model_calls", "tool_calls", "failed_tool_calls", "sub_agent_calls", "duration_ms")
+    return UsageSums(
+        **{name: getattr(one, name) + getattr(other, name) for name in counts},
+        tokens=add_tokens(one.tokens, other.tokens),
+        cost_usd=sum(costs, Decimal()) if costs else None,
+        by_model=_add_by_name(one.by_model, other.by_model, add_tokens),
+        by_tool=_add_by_name(one.by_tool, other.by_tool, _add_tools),
+        custom=_add_by_name(
+            one.custom, other.custom, lambda ours, theirs: _add_by_name(ours, theirs, Decimal.__add__)
+        ),
+        session_ids=tuple(dict.fromkeys((*one.session_ids, *other.session_ids))),
+        first_at=min((each for each in (one.first_at, other.first_at) if each is not None), default=None),
+        last_at=max((each for each in (one.last_at, other.last_at) if each is not None), default=None),
+        complete=one.complete and other.complete,
+    )
+
+
+def _add_by_name(one: Mapping[str, T], other: Mapping[str, T], add: Callable[[T, T], T]) -> dict[str, T]:
+    return {
+        **one,
+        **{name: add(one[name], value) if name in one else value for name, value in other.items()},
+    }
+
+
+def _add_tools(one: ToolSums, other: ToolSums) -> ToolSums:
+    return ToolSums(
+        calls=one.calls + other.calls,
+        failed=one.failed + other.failed,
+        duration_ms=one.duration_ms + other.duration_ms,
+    )
