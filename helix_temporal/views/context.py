@@ -18,7 +18,9 @@ from helix_temporal.models.stored_messages import Head, Kind, StoredMessage, siz
 from helix_temporal.models.turns import starts_in
 from helix_temporal.session.record import SessionRecord, Summary, parse_record
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadStore
-from helix_temporal.views.models import ContextPart, ModelContext, TokenSums
+from helix_temporal.views.models import ContextPart, ModelContext
+from helix_temporal.views.shortening import shorten_text
+from helix_temporal.views.usage import tokens_of_message
 
 MOST_PARTS: Final = 400
 """Of one context; the oldest messages beyond are folded into one part."""
@@ -108,7 +110,7 @@ async def read_context(
     told = answer.given
     if told is not None and told.stop == position:
         await history.read_since(told.first)
-        given = _Given(told.first, agent, record, recorded=True)
+        given = _Given(told.first, agent, record, recorded=True, model=told.model)
         if told.summary is not None:
             given.summary = await _read_told_summary(threads, thread_id, told.summary, given)
     else:
@@ -125,13 +127,13 @@ async def read_context(
         step=number,
         answer=position,
         agent=record.agent,
-        model="" if agent is None else name_of_model(agent.model),
+        model=given.model,
         recorded=given.recorded,
         first=given.first,
         left_out=given.first,
         instructions_changed=given.changed,
         parts=_fold_oldest(apportion_tokens(draft, None if own is None else own.input_tokens)),
-        provider_tokens=None if own is None else _sums_of(own),
+        provider_tokens=None if own is None else tokens_of_message(own),
         notes=(*given.notes, _ESTIMATED if own is None else _SCALED),
     )
 
@@ -260,6 +262,7 @@ async def _work_out(history: _History, agent: Agent | None, record: SessionRecor
     has_summary = agent is None or agent.compaction is not None
     summary = find_valid_summary(record.summary, window) if has_summary else None
     given = _Given(find_context_start(policy, window, summary), agent, record, summary=summary)
+    given.model = "" if agent is None else name_of_model(agent.model)
     given.notes.append(_UNTOLD if agent is not None else _NO_POLICY)
     if summary is not None:
         given.notes.append(_NEWEST_SUMMARY)
@@ -286,6 +289,7 @@ class _Given:
     record: SessionRecord
     summary: Summary | None = None
     recorded: bool = False
+    model: str = ""
     changed: bool | None = None
     notes: list[str] = field(default_factory=list)
 
@@ -359,14 +363,14 @@ class _Given:
 def _build_part(
     kind: str, message: Message, counts: CountTokens, *, position: int | None = None
 ) -> ContextPart:
-    text = describe_message(message)
+    text, cut = shorten_text(describe_message(message), SHOWN_CHARACTERS)
     return ContextPart.model_validate(
         {
             "kind": kind,
             "role": message.role,
             "name": message.name or message.format or "",
-            "text": text[:SHOWN_CHARACTERS],
-            "cut": max(len(text) - SHOWN_CHARACTERS, 0),
+            "text": text,
+            "cut": cut,
             "position": position,
             "tokens": max(counts(message), 0),
         }
@@ -375,7 +379,7 @@ def _build_part(
 
 def _build_tool_part(spec: ToolSpec) -> ContextPart:
     told = spec.model_dump(mode="json")
-    text = json.dumps(told, indent=2, ensure_ascii=False)
+    text, cut = shorten_text(json.dumps(told, indent=2, ensure_ascii=False), SHOWN_CHARACTERS)
     # A definition is JSON, as the arguments of a call are: it is estimated in the same way.
     counted = Message(
         id="tool", role="assistant", tool_calls=(ToolCall(id="x", name=spec.name, arguments=told),)
@@ -383,8 +387,8 @@ def _build_tool_part(spec: ToolSpec) -> ContextPart:
     return ContextPart(
         kind="tools",
         name=spec.name,
-        text=text[:SHOWN_CHARACTERS],
-        cut=max(len(text) - SHOWN_CHARACTERS, 0),
+        text=text,
+        cut=cut,
         tokens=estimate_tokens(counted),
     )
 
@@ -464,13 +468,3 @@ def _without_summary(answer: Message) -> Usage | None:
     if used is not None and answer.summary_usage is not None:
         used -= answer.summary_usage.used
     return used if used is not None and used.input_tokens else None
-
-
-def _sums_of(used: Usage) -> TokenSums:
-    return TokenSums(
-        input=used.input_tokens,
-        output=used.output_tokens,
-        cached=used.cached_read_tokens,
-        cache_written=used.cached_write_tokens,
-        reasoning=used.reasoning_tokens,
-    )

@@ -14,6 +14,7 @@ from helix_temporal.agents import (
     InstructionsContext,
     ModelRequest,
     ModelResponse,
+    ScriptedModel,
     tool,
 )
 from helix_temporal.errors import InvalidRequestError, ThreadNotFoundError
@@ -171,7 +172,7 @@ async def test_the_parts_are_what_the_model_was_given(options: dict[str, Any]) -
     await talk.talk(12)
     contexts = await talk.contexts()
     assert [shown(each) for each in contexts] == [given(each) for each in talk.requests]
-    assert {each.recorded for each in contexts} == {True}
+    assert {(each.recorded, each.model) for each in contexts} == {(True, "Talk")}
     assert {each.instructions_changed for each in contexts} == {False}
     assert {tuple(texts(each, "instructions")) for each in contexts} == {("Be kind.",)}
 
@@ -290,9 +291,9 @@ async def test_instructions_that_changed_since_are_told() -> None:
     """Else the page shows words that the model never had."""
     talk = Talk()
     await talk.say("hello")
-    changed = Agent(name="a", model=talk, instructions="Be brief.", tools=[look_up])
+    changed = Agent(name="a", model=ScriptedModel(["so"]), instructions="Be brief.", tools=[look_up])
     context = await talk.context(1, changed)
-    assert context.instructions_changed is True
+    assert (context.instructions_changed, context.model) == (True, "Talk")
     assert texts(context, "instructions") == ["Be brief."]
     assert any("have changed since" in note for note in context.notes)
 
