@@ -350,6 +350,18 @@ async def test_an_answer_that_was_copied_to_another_place_is_not_believed() -> N
     assert any("copied" in note for note in context.notes)
 
 
+async def test_one_damaged_message_is_told_at_its_place() -> None:
+    """The rest of what the model was given is there."""
+    talk = Talk()
+    await talk.talk(2)
+    stored = await talk.stored()
+    stored[1] = stored[1]._replace(body=b"{ no message")
+    context = await read_context(await talk.copy(stored), {"a": talk.agent}, "t", "t", talk.answers[-1])
+    assert shown(context)[1] == ("assistant", "")
+    assert shown(context)[0] == given(talk.requests[-1])[0]
+    assert "The message at position 1 is damaged." in context.notes
+
+
 async def test_results_that_a_model_got_elsewhere_are_shown_as_it_got_them() -> None:
     """A call without a result gets one in its place, which is in no thread."""
     talk = Talk()
