@@ -15,7 +15,7 @@ from helix_temporal.cli.outputs import (
     ThreadMoves,
     Verification,
 )
-from helix_temporal.cli.session_outputs import LiveLine, TurnList
+from helix_temporal.cli.session_outputs import LiveLine, StoredThread, TurnList
 from helix_temporal.doctor import CheckReport
 from helix_temporal.models.maintenance import SweepResult
 from helix_temporal.views.models import (
@@ -29,7 +29,6 @@ from helix_temporal.views.models import (
     SessionView,
     StateAt,
     StateComparison,
-    ThreadPlace,
     UsageSums,
 )
 
@@ -53,7 +52,7 @@ OUTPUTS: Final[dict[str, type[BaseModel]]] = {
     "session checkpoints": CheckpointList,
     "session tree": SessionBranch,
     "session usage": UsageSums,
-    "thread show": ThreadPlace,
+    "thread show": StoredThread,
     "thread verify": Verification,
     "thread import-v1": ThreadMoves,
     "thread export-v1": ThreadMoves,

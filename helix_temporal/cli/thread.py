@@ -1,7 +1,6 @@
 """``helix-temporal thread``: where a thread stands, what holds it, and whether all of it is sound."""
 
-from collections.abc import Awaitable, Callable, Sequence
-from datetime import UTC, datetime
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from enum import StrEnum
 from typing import Annotated, TypeVar
 
@@ -9,12 +8,21 @@ import typer
 
 from helix_temporal.backends import Backends
 from helix_temporal.cli._backends import run_with_backends
-from helix_temporal.cli._output import AsJson, print_output, print_text, print_warning
+from helix_temporal.cli._output import (
+    NOTHING,
+    AsJson,
+    format_time,
+    print_facts,
+    print_output,
+    print_text,
+    print_warning,
+)
 from helix_temporal.cli.outputs import ThreadMove, ThreadMoves
+from helix_temporal.cli.session_outputs import StoredObject, StoredThread
 from helix_temporal.cli.statuses import ExitStatus, find_status, sum_statuses
 from helix_temporal.coldtier import ADAPTERS, TieredThreads, envelope_of
 from helix_temporal.errors import HelixError, InvalidConfigError, InvalidRequestError
-from helix_temporal.stores.protocols.threads import ThreadFacts
+from helix_temporal.views.places import FoundThread, place_of
 
 R = TypeVar("R")
 ThreadId = Annotated[str, typer.Argument(help="The thread; a session's main thread has the session's id.")]
@@ -34,9 +42,10 @@ NamedAdapter = Annotated[
 ]
 
 
-def show(thread_id: ThreadId) -> None:
+def show(thread_id: ThreadId, *, as_json: AsJson = False) -> None:
     """Print where a thread stands and which objects hold it; changes nothing."""
-    run_with_backends(lambda backends: _print_thread(backends, thread_id))
+    found = run_with_backends(lambda backends: _read_thread(backends, thread_id))
+    print_output(found, _print_thread, as_json=as_json)
 
 
 def import_v1(
@@ -161,34 +170,41 @@ def _require_archive(backends: Backends) -> TieredThreads:
     return backends.tiered
 
 
-async def _print_thread(backends: Backends, thread_id: str) -> None:
+async def _read_thread(backends: Backends, thread_id: str) -> StoredThread:
     facts = await backends.threads.read_facts(thread_id)
-    for name, value in _rows_of_facts(facts, archives=backends.tiered is not None):
-        typer.echo(f"{name:<11}{value}")
+    place = place_of(thread_id, FoundThread(facts), archives=backends.tiered is not None)
     if backends.tiered is None or backends.blobs is None:
-        return
+        return StoredThread(place=place, last_id=facts.head.last_id)
     prefix = backends.tiered.layout.thread_prefix(thread_id)
-    objects = sorted([(each.key, each.size) async for each in backends.blobs.list(prefix)])
-    size = sum(size for _, size in objects)
-    typer.echo(f"{'objects':<11}{len(objects)}, {size:,} bytes below {prefix}")
-    for key, size in objects:
-        typer.echo(f"{size:>20,}  {key.removeprefix(prefix)}")
+    objects = [StoredObject(key=each.key, bytes=each.size) async for each in backends.blobs.list(prefix)]
+    return StoredThread(
+        place=place,
+        last_id=facts.head.last_id,
+        prefix=prefix,
+        objects=tuple(sorted(objects, key=lambda each: each.key)),
+    )
 
 
-def _rows_of_facts(facts: ThreadFacts, *, archives: bool) -> list[tuple[str, str]]:
-    opened = datetime.fromtimestamp(facts.epoch / 1e6, UTC).isoformat(timespec="seconds")
-    unfinished = facts.head.position - facts.committed
-    return [
-        ("thread", facts.thread_id),
-        (
-            "messages",
-            f"{facts.committed:,}" + (f" and {unfinished} of a turn under way" if unfinished else ""),
-        ),
-        ("bytes", f"{facts.size:,} packed"),
-        ("last id", facts.head.last_id or "–"),
-        ("hot", "yes" if facts.hot else "no"),
-        ("archived", f"{max(facts.archived, 0):,} messages" if archives else "no cold tier is set"),
-        ("epoch", f"{facts.epoch} (opened {opened}{', closed' if facts.closed else ''})"),
-        ("owner", facts.owner),
-        ("state", f"version {facts.slice_version}, {len(facts.slice):,} bytes"),
-    ]
+def _print_thread(thread: StoredThread) -> None:
+    print_facts(_facts_of(thread))
+    prefix = thread.prefix or ""
+    for each in thread.objects:
+        print_text(f"{each.bytes:>20,}  {each.key.removeprefix(prefix)}")
+
+
+def _facts_of(thread: StoredThread) -> Iterator[tuple[str, str]]:
+    place = thread.place
+    under_way = f" and {place.unfinished} of a turn under way" if place.unfinished else ""
+    closed = ", closed" if place.closed else ""
+    yield "thread", place.thread_id
+    yield "messages", f"{place.messages:,}{under_way}"
+    yield "bytes", f"{place.bytes:,} packed"
+    yield "last id", thread.last_id or NOTHING
+    yield "hot", "yes" if place.hot else "no"
+    yield "archived", "no cold tier is set" if place.archived is None else f"{place.archived:,} messages"
+    yield "epoch", f"{place.epoch} (opened {format_time(place.opened_at)}{closed})"
+    yield "owner", place.owner
+    yield "state", f"version {place.slice_version}, {place.slice_bytes:,} bytes"
+    if thread.prefix is not None:
+        size = sum(each.bytes for each in thread.objects)
+        yield "objects", f"{len(thread.objects)}, {size:,} bytes below {thread.prefix}"

@@ -116,7 +116,7 @@ def build_conversation(
     calls = _pair_calls([*placed, *_place_behind(part)])
     starts = [0, *starts_in(part.messages, from_begin=part.first == 0)] if part.messages else []
     attempts, lost = _assign_runs(part, starts, facts.runs, usage)
-    stops = [*starts[1:], len(placed)]
+    stops = [*starts[1:], len(placed)] if starts else []
     budget = _RowBudget(rows)
     turns: list[ConversationTurn] = []
     # The newest messages get the rows first.

@@ -1,9 +1,11 @@
 """``helix-temporal thread`` on real stores."""
 
 import asyncio
+import json
 from dataclasses import replace
 
 import pytest
+from jsonschema import Draft202012Validator
 from typer.testing import CliRunner
 
 from helix_temporal.backends import Backends
@@ -12,6 +14,7 @@ from helix_temporal.devstack import S3Endpoint
 from helix_temporal.settings import Settings
 from helix_temporal.stores.protocols.threads import FlushThread, OpenThread
 from helix_temporal.testing.builders import a_step
+from tests.unit.cli._schemas import file_of
 from tests.unit.coldtier._v1_files import STATE, anthropic, body, google, snapshot
 
 THREAD = "order/7"
@@ -61,11 +64,21 @@ def test_show_says_where_a_thread_stands_and_what_holds_it(variables: dict[str, 
     """Keys hold escaped ids, which nobody works out by hand."""
     status, output = command(variables, "show", THREAD)
     assert status == 0
-    assert "messages   2\n" in output
-    assert "hot        yes\n" in output
-    assert "archived   2 messages\n" in output
+    assert "messages  2\n" in output
+    assert "hot       yes\n" in output
+    assert "archived  2 messages\n" in output
     assert f"below {manifest.removesuffix('manifest')}\n" in output
     assert output.endswith("  manifest\n")
+
+
+def test_show_as_json_fits_its_schema(variables: dict[str, str], manifest: str) -> None:
+    """A program reads the same."""
+    status, output = command(variables, "show", THREAD, "--json")
+    assert status == 0
+    found = json.loads(output)
+    Draft202012Validator(json.loads(file_of("thread show").read_text())).validate(found)
+    assert [each["key"] for each in found["objects"]] == [manifest]
+    assert found["place"]["archived"] == 2
 
 
 def test_an_unknown_thread_is_one_line(variables: dict[str, str]) -> None:
