@@ -155,6 +155,8 @@ class _Renderer:
             pieces.append(self._render("more_thinking", changes.thinking))
         if changes.calls is not None:
             pieces.append(self._render("calls", changes.calls))
+        if changes.run is not None:
+            pieces.append(self._render("actions", self._session_id, changes.run.run_id))
         if changes.status is not None:
             pieces.append(self._render("status", changes.status))
         return pieces
