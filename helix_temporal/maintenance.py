@@ -117,6 +117,12 @@ async def ensure_schedules(
     return tuple(schedules)
 
 
+def name_schedules(client: Client, task_queue: str) -> Mapping[str, str]:
+    """The ids of the schedules by what they do: ``sweep``, ``evict``, ``keep``, ``cleanup``, ``wake``."""
+    names = _build_schedules(client, task_queue, MaintenancePlan())
+    return {name.rpartition("/")[2]: name for name in names}
+
+
 async def remove_schedules(client: Client, task_queue: str) -> None:
     """Remove those that are there; what is running ends by itself."""
     for name in _build_schedules(client, task_queue, MaintenancePlan()):

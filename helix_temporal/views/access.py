@@ -88,16 +88,17 @@ class ViewedSessions:
 
     async def find_state(self, session_id: str) -> SessionState | None:
         """As `load_state`; None where that raises `SessionNotFoundError`."""
+        state = await self.find_stored_state(session_id)
+        return None if state is None or not self.is_admitted(overview_of(state)) else state
+
+    async def find_stored_state(self, session_id: str) -> SessionState | None:
+        """As `find_state`, whoever may see it: for counting those that may not be seen."""
         try:
             validate_id(session_id, "session id")
         except InvalidIdError:
             return None
         state = None if self.sessions is None else await self.sessions.load_state(session_id)
-        if state is None:
-            state = await self._read_state_of_thread(session_id)
-        if state is None or not self.is_admitted(overview_of(state)):
-            return None
-        return state
+        return await self._read_state_of_thread(session_id) if state is None else state
 
     async def _read_state_of_thread(self, session_id: str) -> SessionState | None:
         try:
