@@ -216,7 +216,7 @@ async def test_the_second_of_two_tabs_is_told_what_the_first_did(
         await first.get_by_role("button", name="Deny").click()
         await expect(first.locator(".notice")).to_contain_text("Denied")
         await second.get_by_role("button", name="Approve").click()
-        await expect(second.locator(".notice")).to_contain_text("before you")
+        await expect(second.locator(".notice")).to_contain_text("denied this call before you")
         await expect(second.locator("main")).not_to_contain_text("wiped disk")
 
 
@@ -266,4 +266,4 @@ async def test_a_page_of_a_turn_before_stops_nothing(
         await page.get_by_role("button", name=re.compile("Abort")).click()
         await expect(page.locator(".notice")).to_contain_text("does not run any more")
         again.opened.set()
-        assert (await asking).status == "completed"
+        assert (await asking).status == "answered"
