@@ -153,6 +153,14 @@ def split_attempts(turn: ConversationTurn) -> tuple[tuple[TurnAttempt, ...], Tur
     return tuple(each for each in turn.attempts if not each.kept), kept[-1] if kept else None
 
 
+def find_reason(attempt: TurnAttempt) -> str:
+    """Why a run ended as it did, where that says more than its status; empty where it doesn't."""
+    if attempt.error is not None and not attempt.kept:
+        return attempt.error.message
+    plain = {attempt.status.value, "suspended", "completed", "failed"}
+    return attempt.reason if attempt.reason and attempt.reason not in plain else ""
+
+
 def measure_attempt(attempt: TurnAttempt) -> int | None:
     """How long a run took, in milliseconds; None while it goes on."""
     if attempt.started_at is None or attempt.ended_at is None:
@@ -241,7 +249,8 @@ def slice_bar(amounts: Iterable[tuple[str, int]]) -> tuple[Slice, ...]:
 
 def slice_thread(place: ThreadPlace, segments: Sequence[SegmentPlace]) -> tuple[Slice, ...]:
     """A thread as a strip: its segments, what only the hot store has, and the turn under way."""
-    inside = [(each.name, each.stop - each.first) for each in segments]
+    older = segments[0].first if segments else place.archived or 0
+    inside = [("older segments", older), *((each.name, each.stop - each.first) for each in segments)]
     return slice_bar([*inside, ("hot", place.unarchived), ("unfinished", place.unfinished)])
 
 

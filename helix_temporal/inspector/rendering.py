@@ -24,6 +24,7 @@ _FILTERS: Final = {
     "bytes": formats.format_bytes,
     "text": visible_text.show_text,
     "line": visible_text.show_line,
+    "plain": visible_text.name_plainly,
     "prose": visible_text.show_prose,
     "json": visible_text.show_json,
     "brief": visible_text.summarise_json,

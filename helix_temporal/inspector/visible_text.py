@@ -16,6 +16,8 @@ _CODE_OR_BOLD: Final = re.compile(r"`([^`\n]{1,400})`|\*\*(\S(?:[^*\n]{0,400}?\S
 _HEADING: Final = re.compile(r"^#{1,6} +(\S.{0,300})$")
 _BULLET: Final = re.compile(r"^ {0,6}(?:[-*•]|\d{1,3}[.)]) +(?=\S)")
 _JSON_KEY: Final = re.compile(r'( *)("(?:[^"\\]|\\.)*")(?=: )')
+MAX_PARSED: Final = 200_000
+"""Characters of a text that may be JSON; a longer one is shown as it is."""
 MAX_COLOURED_LINES: Final = 150
 """Keys of a longer JSON text are not coloured: each is an element of its own on the page."""
 
@@ -29,6 +31,12 @@ def show_line(text: str, limit: int = 300) -> Markup:
     """The text in one line, its end left out beyond ``limit`` characters."""
     line = " ".join(text[: limit * 4].split())
     return show_text(line if len(line) <= limit else line[: limit - 1] + "…")
+
+
+def name_plainly(text: str, limit: int = 80) -> str:
+    """A text for a page's title and for labels, which have no elements: hidden characters are replaced."""
+    line = " ".join(text[: limit * 4].split())[:limit]
+    return "".join("\ufffd" if is_hidden(each) else each for each in line)
 
 
 def show_prose(text: str) -> Markup:
@@ -48,13 +56,27 @@ def show_prose(text: str) -> Markup:
 
 
 def show_json(value: JsonValue) -> Markup:
-    """A value as text: a string as it is, else JSON on several lines with its keys marked."""
+    """A value as JSON on several lines with its keys marked; a string as it is, unless it holds JSON."""
     if isinstance(value, str):
-        return show_text(value)
+        read = _read_json(value)
+        if read is None:
+            return show_text(value)
+        value = read
     text = json.dumps(value, ensure_ascii=False, indent=2, sort_keys=False)
     if text.count("\n") > MAX_COLOURED_LINES:
         return show_text(text)
     return Markup("\n").join(_mark_key(line) for line in text.split("\n"))
+
+
+def _read_json(text: str) -> JsonValue:
+    """The object or list that a text holds, as tools give their results; None for any other text."""
+    if text[:1] not in ("{", "[") or len(text) > MAX_PARSED:
+        return None
+    try:
+        found: JsonValue = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return found
 
 
 def summarise_json(value: JsonValue, limit: int = 110) -> Markup:

@@ -1,9 +1,9 @@
 """Tool calls over sessions: which failed, where, and with what."""
 
 import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from typing import Final, cast
-from collections.abc import AsyncGenerator
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -42,19 +42,20 @@ async def show_calls(request: Request, page: PageRequest) -> Response:
 
 async def _collect_calls(page: PageRequest, query: ListQuery, calls: list[FoundCall]) -> str | None:
     """Put what is found into ``calls``; why it ended before all sessions were looked at, if it did."""
-    found = page.views.find_calls(
-        widen_for_calls(query),
-        tool=query.given("tool") or None,
-        failed=query.failed,
-        since=query.since,
-        until=query.until,
-    )
-    wanted = query.given("session")
-    async with aclosing(cast("AsyncGenerator[FoundCall]", found)) as source:
+    async with aclosing(cast("AsyncGenerator[FoundCall]", _find_calls(page, query))) as source:
         async for each in source:
-            if wanted and each.session_id != wanted:
-                continue
             calls.append(each)
             if len(calls) >= MOST:
                 return f"The first {MOST} are shown. Narrow the filter to see others."
     return None
+
+
+def _find_calls(page: PageRequest, query: ListQuery) -> AsyncIterator[FoundCall]:
+    tool, session_id = query.given("tool") or None, query.given("session")
+    if session_id:
+        return page.views.find_session_calls(
+            session_id, tool=tool, failed=query.failed, since=query.since, until=query.until
+        )
+    return page.views.find_calls(
+        widen_for_calls(query), tool=tool, failed=query.failed, since=query.since, until=query.until
+    )

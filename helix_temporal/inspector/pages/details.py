@@ -1,6 +1,6 @@
 """What else is known of a session: its state, runs, sub-agents, usage, and where it is stored."""
 
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -8,6 +8,7 @@ from starlette.responses import Response
 from helix_temporal.inspector import outlines
 from helix_temporal.inspector.page_request import PageRequest
 from helix_temporal.inspector.pages.frame import get_session, show_session, try_read
+from helix_temporal.stores.protocols.threads import Audit
 from helix_temporal.views.models import CheckpointList, SessionBranch, StateAt, StateComparison
 
 MAX_VALUES: Final = 150
@@ -65,7 +66,7 @@ async def show_timeline(request: Request, page: PageRequest) -> Response:
         session,
         runs=found.runs if found else (),
         place=place,
-        problem=problem or away,
+        problem=problem or (found and found.problem) or away,
         first=page.link("timeline", session_id=session_id) if cursor else None,
         next=page.link("timeline", {"cursor": following}, session_id=session_id) if following else None,
     )
@@ -148,7 +149,7 @@ async def show_storage(request: Request, page: PageRequest) -> Response:
     )
 
 
-def describe_audit(audit: Any, problem: str | None) -> AuditText:
+def describe_audit(audit: Audit | None, problem: str | None) -> AuditText:
     """What a check of a thread has found, in words."""
     if audit is None:
         return AuditText("Not verified.", problem or "There is no archive to be verified.", "wait")

@@ -24,7 +24,7 @@ _REFUSALS: Final = {
     403: Refusal(
         "You may not look here",
         "This page is for those who have been let in.",
-        "Open the link that helix-temporal inspect printed, or log in to the application that shows this page.",
+        "Open the link that helix-temporal inspect printed, or log in to the application around this page.",
     ),
     404: Refusal(
         "Not here",

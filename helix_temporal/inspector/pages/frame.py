@@ -17,7 +17,13 @@ R = TypeVar("R")
 
 def show_template(page: PageRequest, template: str, /, status: int = 200, **values: Any) -> Response:
     """A page of this template."""
-    given = {"page": page, "status": status, "area": "sessions", "temporal_link": TemporalLinks(page), **values}
+    given = {
+        "page": page,
+        "status": status,
+        "area": "sessions",
+        "temporal_link": TemporalLinks(page),
+        **values,
+    }
     return HTMLResponse(render_template(template, **given), status)
 
 
