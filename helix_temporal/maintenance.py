@@ -120,9 +120,8 @@ async def ensure_schedules(
 
 
 def name_schedules(client: Client, task_queue: str) -> Mapping[str, str]:
-    """The ids of the schedules by what they do: ``sweep``, ``evict``, ``keep``, ``cleanup``, ``wake``."""
-    names = _build_schedules(client, task_queue, MaintenancePlan())
-    return {name.rpartition("/")[2]: name for name in names}
+    """`schedule_ids` of the deployment that a client is connected for."""
+    return schedule_ids((settings_of(client) or Settings()).deployment.name, task_queue)
 
 
 async def remove_schedules(client: Client, task_queue: str) -> None:

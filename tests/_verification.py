@@ -9,19 +9,20 @@ import os
 import random
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
 from helix_temporal.backends import Backends
+from helix_temporal.cli.outputs import ThreadVerdict, Verification
 from helix_temporal.errors import ConflictError, NotFoundError, StoreUnavailableError
 from helix_temporal.models.maintenance import ARCHIVE_PARTS, KeepPartInput
 from helix_temporal.settings import Settings
 from helix_temporal.stores.protocols.threads import ForkThread
 from helix_temporal.stores.threads.keep import keep_part
-from helix_temporal.stores.threads.verification import ThreadVerification, VerifiedThread
 from helix_temporal.testing.contracts._threads_base import Author, noise
 
+_COMMAND = "from helix_temporal.cli import main; main()"
 _PASSING = (ConflictError, NotFoundError, StoreUnavailableError)
 """What others do meanwhile, and a server that is slow on a busy machine."""
 
@@ -30,9 +31,10 @@ _PASSING = (ConflictError, NotFoundError, StoreUnavailableError)
 class Campaign:
     """What happened: ``alarms`` are threads that were called damaged, and nobody damaged any."""
 
-    alarms: tuple[VerifiedThread, ...] = ()
+    alarms: tuple[ThreadVerdict, ...] = ()
     unread: int = 0
     seen: int = 0
+    messages: int = 0
     passes: int = 0
     changes: int = 0
     kinds: dict[str, int] = field(default_factory=dict)
@@ -42,29 +44,40 @@ class Campaign:
         self.changes += 1
         self.kinds[kind] = self.kinds.get(kind, 0) + 1
 
-    def note_verdict(self, found: VerifiedThread) -> None:
-        """A thread was verified."""
-        self.seen += 1
-        self.unread += found.outcome == "unread"
-        if found.outcome == "damaged":
-            self.alarms = (*self.alarms, found)
+    def note_pass(self, status: int | None, said: bytes, complaint: str) -> None:
+        """The command has ended; with 7 a server was too slow for it, and nothing is known."""
+        if status == 7:
+            self.unread += 1
+            return
+        if not said:
+            raise AssertionError(f"status {status}: {complaint[-2000:]}")
+        found = Verification.model_validate_json(said)
+        self.seen, self.passes = self.seen + found.seen, self.passes + 1
+        self.messages, self.unread = self.messages + found.messages, self.unread + found.unread
+        self.alarms += tuple(each for each in found.threads if each.outcome == "damaged")
 
 
-async def verify_beside_sessions(settings: Settings, *, sessions: int, seconds: float) -> Campaign:
-    """Verify all threads again and again while all that changes threads goes on."""
+async def verify_beside_sessions(variables: Mapping[str, str], *, sessions: int, seconds: float) -> Campaign:
+    """Verify all threads again and again while all that changes threads goes on.
+
+    Args:
+        variables: ``HELIX_…``, of stores that nobody else uses.
+        sessions: How many run side by side.
+        seconds: For how long; a pass that has begun then is waited for.
+    """
+    settings = Settings.from_env(variables)
     campaign, until = Campaign(), time.monotonic() + seconds
-    # Of another process each, as they are in a deployment.
+    # As processes of their own would have them.
     async with (
         _stores(settings) as live,
         _stores(settings) as kept,
-        _stores(settings) as verified,
         asyncio.TaskGroup() as group,
     ):
         for number in range(sessions):
             group.create_task(_run_session(live, f"s{number}", until, campaign))
         group.create_task(_sweep(kept, until, campaign))
         group.create_task(_keep(kept, until, campaign))
-        group.create_task(_verify(verified, until, campaign))
+        group.create_task(_verify(variables, until, campaign))
     return campaign
 
 
@@ -103,7 +116,7 @@ async def _take_turn(author: Author, chance: random.Random) -> None:
     count, size = chance.randrange(1, 40), chance.choice((50, 400, 4000))
     await author.append(author.step(*noise(count, size=size, prefix=prefix), answer=None))
     await author.flush()
-    await asyncio.sleep(chance.random() / 10)
+    await asyncio.sleep(chance.random() / 2)
 
 
 async def _fork_or_delete(
@@ -140,21 +153,24 @@ async def _keep(backends: Backends, until: float, campaign: Campaign) -> None:
         campaign.note("keep")
 
 
-async def _verify(backends: Backends, until: float, campaign: Campaign) -> None:
-    assert backends.tiered is not None
+async def _verify(variables: Mapping[str, str], until: float, campaign: Campaign) -> None:
+    """The command, in a process of its own as somebody would run it."""
     while time.monotonic() < until:
-        verifying = ThreadVerification(backends.hot, backends.threads, backends.tiered.upkeep)
-        with suppress(StoreUnavailableError):
-            async for each in verifying.verify_all():
-                campaign.note_verdict(each)
-            campaign.passes += 1
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", _COMMAND, "thread", "verify", "--all", "--json"),
+            env={**os.environ, **variables},
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        said, complaint = await process.communicate()
+        campaign.note_pass(process.returncode, said, complaint.decode())
 
 
 def main() -> int:
     """Run it, and print what happened; 1 if there was a false alarm."""
     seconds, sessions = float(sys.argv[1]), int(sys.argv[2])
-    settings = Settings.from_env({k: v for k, v in os.environ.items() if k.startswith("HELIX_")})
-    found = asyncio.run(verify_beside_sessions(settings, sessions=sessions, seconds=seconds))
+    variables = {name: value for name, value in os.environ.items() if name.startswith("HELIX_")}
+    found = asyncio.run(verify_beside_sessions(variables, sessions=sessions, seconds=seconds))
     sys.stdout.write(
         f"{found.passes} passes saw {found.seen:,} threads beside {found.changes:,} changes {found.kinds}; "
         f"{len(found.alarms)} false alarms, {found.unread} not read\n"

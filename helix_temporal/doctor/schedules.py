@@ -33,14 +33,14 @@ _FAILED: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class ScheduleFacts:
+class ScheduleStatus:
     """Where a schedule stands; None of the rest where it is not there.
 
     Attributes:
         every: Between two runs.
         last_started: Of the last run.
-        last_status: How it ended; None while it runs, or where Temporal has forgotten it.
-        last_failure: Its workflow id, where it failed.
+        last_status: How it ended, or that it runs; None where Temporal has forgotten it.
+        last_workflow: Its workflow's id.
     """
 
     schedule_id: str
@@ -73,7 +73,7 @@ def list_schedule_probes(client: Shared[Client], settings: Settings) -> list[Pro
     return [make_probe(kind, schedule_id) for kind, schedule_id in ids.items()]
 
 
-async def read_schedule(client: Client, schedule_id: str) -> ScheduleFacts:
+async def read_schedule(client: Client, schedule_id: str) -> ScheduleStatus:
     """Ask for a schedule, and how its last run ended.
 
     Raises:
@@ -84,10 +84,10 @@ async def read_schedule(client: Client, schedule_id: str) -> ScheduleFacts:
     except RPCError as error:
         if error.status is not RPCStatusCode.NOT_FOUND:
             raise
-        return ScheduleFacts(schedule_id, exists=False)
+        return ScheduleStatus(schedule_id, exists=False)
     state, intervals = described.schedule.state, described.schedule.spec.intervals
     started, workflow, run = _find_last_run(described)
-    return ScheduleFacts(
+    return ScheduleStatus(
         schedule_id,
         paused=state.paused,
         note=state.note or "",
@@ -118,7 +118,7 @@ async def _find_status(client: Client, workflow: str, run: str) -> WorkflowExecu
         return None
 
 
-def judge_schedule(kind: str, facts: ScheduleFacts, now: datetime) -> Check:
+def judge_schedule(kind: str, facts: ScheduleStatus, now: datetime) -> Check:
     """What is to be said of a schedule."""
     if not facts.exists:
         said = f"schedule {facts.schedule_id!r} is not there; helix-temporal maintenance makes it"

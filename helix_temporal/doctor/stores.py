@@ -195,10 +195,14 @@ def _list_archive_probes(backends: Backends, settings: Settings, *, writes: bool
         return [_archive("writes", "ok", "conditional writes are honoured")]
 
     async def compare() -> Sequence[Check]:
+        if await _is_yet_to_come(settings):
+            return []
         await backends.compare_archive()
         return [_archive("same", "ok", "is the one that the threads of the hot store go to")]
 
     async def count() -> Sequence[Check]:
+        if await _is_yet_to_come(settings):
+            return []
         return [await _look_at_backlog(backends)]
 
     probes = [
@@ -207,6 +211,12 @@ def _list_archive_probes(backends: Backends, settings: Settings, *, writes: bool
         Probe("archive", "backlog", count),
     ]
     return [*probes, Probe("archive", "writes", prove)] if writes else probes
+
+
+async def _is_yet_to_come(settings: Settings) -> bool:
+    """Whether the hot store is a file that no worker has made yet: to ask it would make it."""
+    file = settings.sqlite_file
+    return settings.threads_in == "sqlite" and file is not None and not await asyncio.to_thread(file.exists)
 
 
 async def _look_at_archive(backends: Backends, settings: Settings) -> list[Check]:

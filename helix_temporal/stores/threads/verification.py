@@ -6,8 +6,10 @@ come last.
 
 import asyncio
 import hashlib
+import itertools
 import re
 import secrets
+from collections import deque
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from typing import Final, Literal, NamedTuple
@@ -41,6 +43,8 @@ Outcome = Literal["sound", "damaged", "unread"]
 _AT_ONCE: Final = 8
 """Threads whose structure is looked at side by side."""
 _BATCH: Final = 32
+_LISTED_AHEAD: Final = 8
+"""Parts of the archive, of 256: a listing takes as long as dozens of threads."""
 _THREAD_SECONDS: Final = 1800.0
 LOOKS: Final = 6
 """So often a thread that changes all the time is looked at before what seems wrong is taken for damage."""
@@ -209,8 +213,8 @@ class ThreadVerification:
 
     async def _list_tasks(self, first: int, after: str) -> AsyncIterator[_Task]:
         if self._upkeep is not None:
-            for part in range(first, ARCHIVE_PARTS):
-                for task in await self._list_part(self._upkeep, part, after if part == first else ""):
+            async for tasks in self._list_parts(self._upkeep, first, after):
+                for task in tasks:
                     yield task
         cursor: str | None = None
         while True:
@@ -220,6 +224,26 @@ class ThreadVerification:
             cursor = page.cursor
             if cursor is None:
                 return
+
+    async def _list_parts(self, upkeep: ArchiveUpkeep, first: int, after: str) -> AsyncIterator[list[_Task]]:
+        """The parts in their order; the next ones are listed while one is looked at."""
+        parts = iter(range(first, ARCHIVE_PARTS))
+        begun = deque[asyncio.Task[list[_Task]]]()
+
+        def begin(count: int) -> None:
+            for part in itertools.islice(parts, count):
+                listing = self._list_part(upkeep, part, after if part == first else "")
+                begun.append(asyncio.create_task(listing))
+
+        try:
+            begin(_LISTED_AHEAD)
+            while begun:
+                yield await begun.popleft()
+                begin(1)
+        finally:
+            for each in begun:
+                each.cancel()
+            await asyncio.gather(*begun, return_exceptions=True)
 
     async def _list_part(self, upkeep: ArchiveUpkeep, part: int, after: str) -> list[_Task]:
         """The threads of one part, by their names in keys; with ``after`` those behind it."""

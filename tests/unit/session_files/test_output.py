@@ -22,6 +22,11 @@ def test_a_file_appears_when_it_is_whole(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
+def list_files(directory: Path) -> list[Path]:
+    """What is in a directory."""
+    return list(directory.iterdir())
+
+
 def write_half(path: Path, failure: BaseException) -> None:
     """Write a part of a file, and fail."""
     with open_output(path) as file:
@@ -68,7 +73,7 @@ async def test_a_session_that_is_not_there_makes_no_file(tmp_path: Path) -> None
     async with open_memory() as stores:
         with pytest.raises(SessionNotFoundError):
             await export_session(stores, "nobody", tmp_path / "s.jsonl")
-    assert os.listdir(tmp_path) == []
+    assert list_files(tmp_path) == []
 
 
 async def test_a_file_has_what_a_stream_is_given(tmp_path: Path) -> None:
