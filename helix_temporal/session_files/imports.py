@@ -416,6 +416,8 @@ class _Target:
                 epoch,
                 owner_without_workflow(place.session_id),
                 Create.NEVER,
+                # Cuts nothing: so that no store reads the whole thread for it.
+                rewind_to=place.head,
                 expected_head=place.head,
             )
             try:
