@@ -2,13 +2,23 @@
 
 import json
 import re
-import unicodedata
 from typing import Final
 
 from markupsafe import Markup, escape
 from pydantic import JsonValue
 
-_SHOWN_CONTROLS: Final = frozenset("\n\t")
+_CONTROLS: Final = r"\x00-\x08\x0b-\x1f\x7f-\x9f"
+_DIRECTIONS: Final = r"\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
+_WITHOUT_WIDTH: Final = (
+    r"\xad\u180e\u200b\u2028\u2029\u2060-\u2065\u206a-\u206f\ufeff\ufff9-\ufffb\U0001bca0-\U0001bca3"
+    r"\U0001d173-\U0001d17a\U00013430-\U0001343f\U000e0000-\U000e007f"
+)
+_FILLERS: Final = r"\u115f\u1160\u2800\u3164\uffa0"
+_OF_NOBODY: Final = r"\ud800-\udfff\ue000-\uf8ff\U000f0000-\U0010ffff"
+_HIDDEN: Final = re.compile(f"([{_CONTROLS}{_DIRECTIONS}{_WITHOUT_WIDTH}{_FILLERS}{_OF_NOBODY}]+)")
+"""What a reader can't see.  The joiners of emoji and of Indic scripts are no harm and are not among them."""
+MAX_NAMED: Final = 200
+"""Hidden characters of one text that are named; the others are told by a sign, as each name is an element."""
 _FENCE: Final = re.compile(
     r"^```[ \t]*([\w+#.-]{0,20})[^\n]*\n(.*?)(?:^```[ \t]*$|\Z)", re.MULTILINE | re.DOTALL
 )
@@ -22,9 +32,24 @@ MAX_COLOURED_LINES: Final = 150
 """Keys of a longer JSON text are not coloured: each is an element of its own on the page."""
 
 
+_NAMED: Final = Markup('<span class="hidden-char" title="U+{0:04X}">U+{0:04X}</span>')
+
+
 def show_text(text: str) -> Markup:
     """The text escaped, with characters that can't be seen, or that turn the others round, named instead."""
-    return Markup("").join(_show_character(each) for each in _split_hidden(text))
+    plain = text.replace("\r\n", "\n")
+    if _HIDDEN.search(plain) is None:
+        return escape(plain)
+    shown: list[Markup] = []
+    left = MAX_NAMED
+    for place, piece in enumerate(_HIDDEN.split(plain)):
+        if place % 2:
+            shown += [_NAMED.format(ord(each)) for each in piece[:left]]
+            shown.append(escape("\ufffd" * len(piece[left:])))
+            left = max(0, left - len(piece))
+        else:
+            shown.append(escape(piece))
+    return Markup("").join(shown)
 
 
 def show_line(text: str, limit: int = 300) -> Markup:
@@ -36,7 +61,7 @@ def show_line(text: str, limit: int = 300) -> Markup:
 def name_plainly(text: str, limit: int = 80) -> str:
     """A text for a page's title and for labels, which have no elements: hidden characters are replaced."""
     line = " ".join(text[: limit * 4].split())[:limit]
-    return "".join("\ufffd" if is_hidden(each) else each for each in line)
+    return _HIDDEN.sub("\ufffd", line)
 
 
 def show_prose(text: str) -> Markup:
@@ -117,7 +142,7 @@ def _show_block(lines: list[str]) -> Markup:
 
     def end_plain() -> None:
         if plain:
-            shown.append(Markup("<p>{}</p>").format(Markup("\n").join(_show_inline(each) for each in plain)))
+            shown.append(Markup("<p>{}</p>").format(_show_inline_lines(plain)))
             plain.clear()
 
     def end_items() -> None:
@@ -145,7 +170,16 @@ def _show_block(lines: list[str]) -> Markup:
     return Markup("").join(shown)
 
 
+def _show_inline_lines(lines: list[str]) -> Markup:
+    text = "\n".join(lines)
+    if "`" not in text and "**" not in text:
+        return show_text(text)
+    return Markup("\n").join(_show_inline(each) for each in lines)
+
+
 def _show_inline(line: str) -> Markup:
+    if "`" not in line and "**" not in line:
+        return show_text(line)
     shown, done = [], 0
     for found in _CODE_OR_BOLD.finditer(line):
         shown.append(show_text(line[done : found.start()]))
@@ -154,34 +188,3 @@ def _show_inline(line: str) -> Markup:
         done = found.end()
     shown.append(show_text(line[done:]))
     return Markup("").join(shown)
-
-
-def _split_hidden(text: str) -> list[str]:
-    """The text in pieces: runs of what can be seen, and hidden characters alone."""
-    pieces: list[str] = []
-    start = 0
-    for place, character in enumerate(text):
-        if is_hidden(character):
-            pieces += [text[start:place], character]
-            start = place + 1
-    return [*pieces, text[start:]]
-
-
-def is_hidden(character: str) -> bool:
-    """Whether a reader can't see the character: controls, direction marks, zero-width ones, lone surrogates.
-
-    The joiners of emoji and of Indic scripts are no harm and stay.
-    """
-    if character < "\x7f":
-        return character < " " and character not in _SHOWN_CONTROLS
-    if character in "\u200c\u200d":
-        return False
-    return (
-        unicodedata.category(character) in {"Cc", "Cf", "Cs", "Co"} or character in "\u2028\u2029\u3164\u115f"
-    )
-
-
-def _show_character(piece: str) -> Markup:
-    if len(piece) == 1 and is_hidden(piece):
-        return Markup('<span class="hidden-char" title="U+{0:04X}">U+{0:04X}</span>').format(ord(piece))
-    return escape(piece)
