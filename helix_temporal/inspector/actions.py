@@ -31,8 +31,8 @@ from helix_temporal.errors import (
 from helix_temporal.inspector.access import Action
 from helix_temporal.inspector.defences import check_form
 from helix_temporal.inspector.page_request import PageRequest
-from helix_temporal.models.waiting import ToolApproval
-from helix_temporal.views.models import SessionView
+from helix_temporal.models.waiting import ToolApproval, name_waiting_call
+from helix_temporal.views.models import CallStatus, SessionView
 
 MAX_FORM: Final = 2 * 1024 * 1024
 """Bytes of a form: an answer may have one MiB, and each byte of it three in a form."""
@@ -59,7 +59,6 @@ OUTCOMES: Final[Mapping[str, Outcome]] = {
     "already": Outcome(
         "Somebody answered this call before you. The turn below shows how; nothing was changed.", "wait"
     ),
-    "already-approved": Outcome("Somebody approved this call before you; nothing was changed.", "wait"),
     "already-denied": Outcome("Somebody denied this call before you; nothing was changed.", "wait"),
     "expired": Outcome("The call's deadline has passed; nothing was changed.", "wait"),
     "not-waiting": Outcome(
@@ -74,6 +73,11 @@ OUTCOMES: Final[Mapping[str, Outcome]] = {
     "refused": Outcome("The session refused it; nothing was changed. The server's log says why.", "bad"),
     "too-large": Outcome("The result is too large: at most 1 MiB; nothing was changed.", "bad"),
 }
+
+_FIRST: Final[Mapping[CallStatus, str]] = {"denied": "already-denied", "expired": "expired"}
+"""By a call's status: what somebody did before."""
+_TURNS: Final = 3
+"""A session remembers calls of its newest turns alone."""
 
 _ERRORS: Final = (
     (TooLargeError, "too-large"),
@@ -185,24 +189,14 @@ class SessionActions:
         return "expired" if reply.status == "expired" else "not-waiting"
 
     async def _tell_first(self, page: PageRequest, session: SessionView, call_id: str) -> str:
-        """What became of a call that does not wait any more."""
-        newest = await page.views.read_turns(session.overview.session_id, limit=3)
-        calls = [
-            call
-            for turn in newest.turns
-            for message in turn.messages
-            for call in message.calls
-            if call_id in {call.call_id, call.waiting.call_id if call.waiting else None}
-        ]
-        if not calls:
-            return "not-waiting"
-        states = {
-            "denied": "already-denied",
-            "expired": "expired",
-            "waiting": "already",
-            "unanswered": "not-waiting",
-        }
-        return states.get(calls[-1].status, "already")
+        """How a call was answered that does not wait any more, by its result in the thread."""
+        newest = await page.views.read_turns(session.overview.session_id, limit=_TURNS)
+        for turn in newest.turns:
+            for message in turn.messages:
+                for call in message.calls:
+                    if name_waiting_call(message.message_id, call.call_id) == call_id:
+                        return _FIRST.get(call.status, "already")
+        return "already"
 
 
 def decided_on_another(session: SessionView, call_id: str, run_id: str | None) -> bool:

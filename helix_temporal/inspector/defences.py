@@ -125,18 +125,17 @@ def local_names(scope: Scope) -> set[str]:
 def is_own_origin(headers: Headers, scheme: str) -> bool:
     """Whether a request that changes something comes from a page of the same origin.
 
-    Browsers send ``Origin`` with every POST; what sends neither it nor ``Sec-Fetch-Site`` is no browser, and
-    has no cookie that it was not given.
+    Browsers say so in ``Sec-Fetch-Site``, over TLS and on this machine; elsewhere ``Origin`` must do, which
+    our ``Referrer-Policy`` makes ``null`` in forms.  What sends neither is no browser of a viewer's.
     """
-    if headers.get("sec-fetch-site", "same-origin") != "same-origin":
+    site, origin = headers.get("sec-fetch-site"), headers.get("origin")
+    if site is not None and site != "same-origin":
         return False
-    origin = headers.get("origin")
-    if origin is None:
-        return "sec-fetch-site" in headers
+    if origin is None or origin == "null":
+        return site is not None
     found = urlsplit(origin)
     # Behind a proxy that ends TLS the scheme seen here is http.
-    schemes = {scheme, "https"}
-    return found.scheme in schemes and found.netloc.lower() == headers.get("host", "").lower()
+    return found.scheme in {scheme, "https"} and found.netloc.lower() == headers.get("host", "").lower()
 
 
 def check_form(request: Request, given: object) -> None:

@@ -19,12 +19,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from helix_temporal.errors import HelixError, InvalidRequestError, NotFoundError, StreamTruncatedError
-from helix_temporal.inspector.live_turn import LiveChanges, LiveTurn
+from helix_temporal.inspector.live_turn import LiveChanges, LiveRun, LiveStatus, LiveTurn
 from helix_temporal.inspector.page_request import PageRequest
 from helix_temporal.inspector.rendering import render_macro
 from helix_temporal.models.streams import StoredChunk
 from helix_temporal.views import SessionViews
-from helix_temporal.views.models import ConversationTurn
+from helix_temporal.views.models import ConversationTurn, SessionView
 from helix_temporal.web.event_stream import RETRY_MS, EventStream
 
 WINDOW: Final = 0.03
@@ -90,10 +90,11 @@ class LiveConversation:
     async def follow(self, end: asyncio.Event) -> AsyncGenerator[bytes]:
         """Frames until the session is deleted, the page must be loaded anew, or ``end`` is set."""
         yield b"retry: %d\n\n" % RETRY_MS
-        turn = LiveTurn()
         try:
             after = await self._views.find_live_place(self._session_id)
-            yield self._frame(await self._read_thread())
+            turn = begin_live_turn(await self._views.get_session(self._session_id))
+            pieces = [await self._read_thread(), *self._renderer.show_changes(turn.pop_changes())]
+            yield self._frame(Markup("").join(pieces))
             chunks = self._views.follow_session(self._session_id, after)
             async with contextlib.aclosing(_gather(chunks, end)) as batches:
                 async for batch in batches:
@@ -134,6 +135,15 @@ class LiveConversation:
         return self._frame(self._renderer.show_end(why)) + b"event: done\ndata: done\n\n"
 
 
+def begin_live_turn(session: SessionView) -> LiveTurn:
+    """What is known of the turn under way before the first chunk."""
+    status: LiveStatus = "idle" if session.live_run is None else "running"
+    return LiveTurn(
+        status="waiting" if session.waiting else status,
+        run=LiveRun(session.live_run.run_id if session.live_run else ""),
+    )
+
+
 class _ReloadError(Exception):
     """What is on the page is not what is in the thread."""
 
@@ -155,6 +165,8 @@ class _Renderer:
             pieces.append(self._render("more_thinking", changes.thinking))
         if changes.calls is not None:
             pieces.append(self._render("calls", changes.calls))
+        if changes.run is not None:
+            pieces.append(self._render("actions", self._session_id, changes.run.run_id))
         if changes.status is not None:
             pieces.append(self._render("status", changes.status))
         return pieces

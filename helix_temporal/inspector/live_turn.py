@@ -41,14 +41,23 @@ class LiveCall:
 
 
 @dataclass(frozen=True, slots=True)
+class LiveRun:
+    """A run by its id, or none (empty)."""
+
+    run_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class LiveChanges:
     """What has changed since the changes before.
 
     Attributes:
-        step: The step as it is, where another one is shown now or none (``text`` None); else None.
+        step: The step as it is, where another one is shown now; else None.
+        cleared: No step is shown any more.
         text, thinking: What has come to the step that is shown.
         calls: All calls under way, where one of them has changed.
         stored: The thread has more, or what it has stands otherwise.
+        run: The run under way, or none, where it is another one than before; else None.
         resync: Why all that is shown is void.
     """
 
@@ -58,6 +67,7 @@ class LiveChanges:
     thinking: str = ""
     calls: tuple[LiveCall, ...] | None = None
     status: LiveStatus | None = None
+    run: LiveRun | None = None
     stored: bool = False
     resync: str | None = None
 
@@ -69,12 +79,14 @@ class LiveTurn:
     status: LiveStatus = "idle"
     step: LiveStep | None = None
     calls: dict[str, LiveCall] = field(default_factory=dict)
+    run: LiveRun = LiveRun()
     _void: set[str] = field(default_factory=set)
     _new_step: bool = False
     _text: list[str] = field(default_factory=list)
     _thinking: list[str] = field(default_factory=list)
     _calls_changed: bool = False
     _shown_status: LiveStatus | None = None
+    _shown_run: LiveRun | None = None
     _stored: bool = False
     _resync: str | None = None
 
@@ -106,11 +118,12 @@ class LiveTurn:
             thinking="" if self._new_step else "".join(self._thinking),
             calls=tuple(self.calls.values()) if self._calls_changed else None,
             status=status,
+            run=self.run if self.run != self._shown_run else None,
             stored=self._stored,
             resync=self._resync,
         )
         self._new_step = self._calls_changed = self._stored = False
-        self._shown_status = self.status
+        self._shown_status, self._shown_run = self.status, self.run
         self._text.clear()
         self._thinking.clear()
         return changes
@@ -191,9 +204,9 @@ class LiveTurn:
     def _take_run(self, chunk: ChunkBase) -> None:
         match chunk:
             case streams.RunStarted():
-                self._leave_turn("running")
+                self._leave_turn("running", LiveRun(chunk.agent_id))
             case streams.RunEnded():
-                self._leave_turn("idle")
+                self._leave_turn("idle", LiveRun())
             case streams.RunPaused() | streams.Suspended():
                 self._set_status("waiting")
                 self._stored = True
@@ -201,8 +214,9 @@ class LiveTurn:
                 self._set_status("running")
                 self._stored = True
 
-    def _leave_turn(self, status: LiveStatus) -> None:
+    def _leave_turn(self, status: LiveStatus, run: LiveRun) -> None:
         """Between turns: all that was under way is in the thread, or void."""
+        self.run = run
         self._discard_step()
         self._void.clear()
         if self.calls:

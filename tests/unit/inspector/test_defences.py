@@ -185,6 +185,7 @@ FOREIGN = [
     {"Origin": "http://127.0.0.1:8377", "Sec-Fetch-Site": "cross-site"},
     {"Origin": "http://127.0.0.1:8377", "Sec-Fetch-Site": "same-site"},
     {"Sec-Fetch-Site": "none"},
+    {"Origin": "null", "Sec-Fetch-Site": "cross-site"},
     {},
 ]
 
@@ -198,6 +199,20 @@ async def test_nothing_is_changed_from_another_page(
     async with holding_link(app) as browser:
         answer = await browser.request(method, "/sessions/s/approve", headers=headers)
     assert answer.status_code == 403
+
+
+OWN = [
+    {"Origin": "http://127.0.0.1:8377"},
+    {"Origin": "null", "Sec-Fetch-Site": "same-origin"},
+    {"Origin": "http://127.0.0.1:8377", "Sec-Fetch-Site": "same-origin"},
+]
+
+
+@pytest.mark.parametrize("headers", OWN)
+async def test_forms_of_its_own_pages_get_through(app: Starlette, headers: dict[str, str]) -> None:
+    """As browsers send them: without a referrer the origin of a form is ``null``."""
+    async with holding_link(app) as browser:
+        assert (await browser.post("/", headers=headers)).status_code == 405
 
 
 async def test_methods_that_no_page_uses_are_refused(app: Starlette) -> None:

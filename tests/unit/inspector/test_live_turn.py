@@ -130,6 +130,18 @@ def test_the_end_of_a_turn_takes_away_what_was_under_way() -> None:
     assert changes.calls == ()
 
 
+def test_the_run_that_a_stop_would_name_is_told_once() -> None:
+    """The form to stop a turn names the turn that is shown, and goes with it."""
+    turn = LiveTurn()
+    started = take(turn, streams.RunStarted(turn=1, agent_id="r1"))
+    assert started.run is not None
+    assert started.run.run_id == "r1"
+    assert take(turn, piece("x")).run is None
+    ended = take(turn, streams.RunEnded(status="completed", agent_id="r1"))
+    assert ended.run is not None
+    assert ended.run.run_id == ""
+
+
 def test_a_reset_stream_is_told() -> None:
     """All that the page shows may be void."""
     assert take(LiveTurn(), streams.StreamResync(reason="restored")).resync == "restored"
