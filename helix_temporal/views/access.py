@@ -7,6 +7,7 @@ from pydantic import ValidationError
 
 from helix_temporal.activities.reads import state_from_slice
 from helix_temporal.client import ReadableStores
+from helix_temporal.coldtier import TieredThreads
 from helix_temporal.errors import (
     ArchiveError,
     HelixError,
@@ -21,6 +22,7 @@ from helix_temporal.models.states import SessionState
 from helix_temporal.models.store_calls import SessionSummary
 from helix_temporal.stores.protocols.sessions import SessionStore
 from helix_temporal.stores.protocols.streams import StreamStore
+from helix_temporal.stores.protocols.threads import ThreadStore
 from helix_temporal.stores.sessions import RowSessions
 from helix_temporal.views.models import SessionOverview
 
@@ -58,13 +60,14 @@ class ViewedSessions:
     """The stores that are read, and the states of those sessions that the viewer may see.
 
     Attributes:
-        threads, usage: As the workers have them.
+        threads: As the workers have them, but without their repairs.
+        usage: As the workers have it.
         sessions: None where the workers have no session store.
         streams: None where none is known.
     """
 
     def __init__(self, stores: ReadableStores, admits: Admits | None) -> None:
-        self.threads: Final = stores.threads
+        self.threads: Final = _threads_for_reading(stores.threads)
         self.usage: Final = stores.usage
         self.sessions: Final = _read_only(stores.sessions) if stores.keeps_sessions else None
         self.streams: Final = _find_streams(stores)
@@ -110,6 +113,10 @@ class ViewedSessions:
 
 def _find_streams(stores: ReadableStores) -> StreamStore | None:
     return getattr(stores, "streams", None)
+
+
+def _threads_for_reading(threads: ThreadStore) -> ThreadStore:
+    return threads.for_reading() if isinstance(threads, TieredThreads) else threads
 
 
 def _read_only(store: SessionStore | None) -> SessionStore | None:

@@ -12,7 +12,7 @@ from helix_temporal.views.access import PASSING, ViewedSessions, overview_of
 from helix_temporal.views.models import SessionBranch, SessionOverview, UsageSums
 from helix_temporal.views.places import find_thread
 from helix_temporal.views.session_facts import read_record
-from helix_temporal.views.usage import add_usage, read_short_usage
+from helix_temporal.views.usage import add_usage, has_few_entries, read_short_usage, read_usage
 
 T = TypeVar("T")
 
@@ -131,9 +131,12 @@ async def _list_by_parent(store: SessionStore, session_id: str) -> tuple[dict[st
 async def _read_usage(viewed: ViewedSessions, node: _Node) -> UsageSums:
     """What a session used itself; where that cannot be read, zeros that say so."""
     session_id = node.overview.session_id
-    found = await find_thread(viewed, node.thread_id or session_id)
-    record = None if found.facts is None else read_record(found.facts)
     try:
+        if await has_few_entries(viewed, session_id):
+            return await read_usage(viewed, session_id)
+        # Not for each session of a tree: the archive may be asked for this.
+        found = await find_thread(viewed, node.thread_id or session_id)
+        record = None if found.facts is None else read_record(found.facts)
         return await read_short_usage(viewed, session_id, record)
     except PASSING:
         return UsageSums(session_ids=(session_id,), complete=False)

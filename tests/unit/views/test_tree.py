@@ -10,7 +10,7 @@ from helix_temporal.models.states import CreateSession
 from helix_temporal.views.models import SessionBranch
 from helix_temporal.views.sessions import SessionViews
 from helix_temporal.views.tree import MAX_DEPTH, MAX_SESSIONS
-from tests.unit.views._scenes import (
+from tests.unit.views._backends import (
     PLACES,
     add_child,
     create,
