@@ -65,8 +65,14 @@ class CarrierError(Exception):
 async def find_order(order: str) -> ToolOutcome:
     """An order with its lines and how far it is."""
     await asyncio.sleep(0.12)
-    lines = [{"sku": "LUX-20", "count": 5, "price": "39.90"}]
-    found = {"id": order, "placed": "2026-11-21", "status": "delivered", "lines": lines, "carrier": "DHL"}
+    lines: list[Any] = [{"sku": "LUX-20", "count": 5, "price": "39.90"}]
+    found: dict[str, Any] = {
+        "id": order,
+        "placed": "2026-11-21",
+        "status": "delivered",
+        "lines": lines,
+        "carrier": "DHL",
+    }
     return ToolOutcome(json.dumps(found), state={"order": found, "checked": [order]})
 
 
@@ -77,8 +83,9 @@ async def create_return_label(order: str, sku: str, count: int, pickup_date: str
     if pickup_date == SUNDAY:
         raise CarrierError("422: 'pickup_date' 2026-11-29 is a Sunday; the next possible one is 2026-11-30")
     label = {"label": "RL-99120", "order": order, "sku": sku, "count": count, "pickup": pickup_date}
-    lines = [{"sku": sku, "keep": 3, "return": count}]
-    state = {"label": label["label"], "order": {"id": order, "status": "return_requested", "lines": lines}}
+    lines: list[Any] = [{"sku": sku, "keep": 3, "return": count}]
+    changed: dict[str, Any] = {"id": order, "status": "return_requested", "lines": lines}
+    state: dict[str, Any] = {"label": "RL-99120", "order": changed}
     return ToolOutcome(json.dumps(label), state=state)
 
 
@@ -237,9 +244,9 @@ async def fill_shop(env: HelixEnv) -> None:
     sessions = env.sessions
     for session_id, text, title, user, tags in OTHERS:
         await _ask(sessions, session_id, text, title, user_id=user, tags=tags)
-    billing = {"user_id": "acme-gmbh", "agent": "billing", "tags": ("vat",)}
+    billing: dict[str, Any] = {"user_id": "acme-gmbh", "agent": "billing", "tags": ("vat",)}
     await _ask(sessions, "invoice-88", ASK_VAT, "Invoice shows the wrong VAT rate", **billing)
-    shop = {
+    shop: dict[str, Any] = {
         "title": "Return of order 4711: two of five lamps are broken",
         "user_id": "maria.keller",
         "tags": ("vip", "returns"),
