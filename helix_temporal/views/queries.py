@@ -89,15 +89,16 @@ async def list_sessions(
     if not 1 <= limit <= MAX_LIMIT:
         raise InvalidRequestError(f"limit {limit}: from 1 to {MAX_LIMIT} allowed")
     store, search = require_session_store(viewed), plan_search(wanted)
-    if search.query is None:
+    if search.query is None or await _is_parent_hidden(viewed, wanted):
         return SessionList()
     found: list[SessionOverview] = []
+    parents: dict[str, str | None] = {}
     query = search.query.model_copy(update={"limit": limit, "cursor": cursor})
     for looked_at in range(0, _LOOKED_AT, MAX_LIMIT):
         page = await store.list_sessions(query)
         for summary in page.sessions:
             if await _matches(viewed, search, summary):
-                found.append(overview_of(summary))
+                found.append(await viewed.show_overview(summary, parents))
                 if len(found) == limit:
                     more = page.has_more or summary is not page.sessions[-1]
                     return SessionList(
@@ -115,15 +116,22 @@ async def list_sessions(
 async def iterate_sessions(viewed: ViewedSessions, wanted: SessionFilter) -> AsyncIterator[SessionOverview]:
     """All sessions that match and may be seen; one page of them is in memory at a time."""
     store, search = require_session_store(viewed), plan_search(wanted)
-    if search.query is None:
+    if search.query is None or await _is_parent_hidden(viewed, wanted):
         return
+    parents: dict[str, str | None] = {}
     query: SessionQuery | None = search.query.model_copy(update={"limit": MAX_LIMIT})
     while query is not None:
         page = await store.list_sessions(query)
         for summary in page.sessions:
             if await _matches(viewed, search, summary):
-                yield overview_of(summary)
+                yield await viewed.show_overview(summary, parents)
         query = query.model_copy(update={"cursor": page.next_cursor}) if page.next_cursor else None
+
+
+async def _is_parent_hidden(viewed: ViewedSessions, wanted: SessionFilter) -> bool:
+    """Whether children are asked for of a session that the viewer may not see: nobody is told of any."""
+    parent = wanted.parent_session_id
+    return parent is not None and await viewed.name_seen_session(parent) is None
 
 
 def _cursor_behind(summary: SessionSummary) -> str:

@@ -5,11 +5,13 @@ from pydantic import ValidationError
 from helix_temporal.errors import HelixError
 from helix_temporal.models.messages import Message, decode_message
 from helix_temporal.models.states import SessionState
+from helix_temporal.models.store_calls import MAX_LIMIT, SessionQuery
 from helix_temporal.session.record import SessionRecord, find_suspension, parse_record
+from helix_temporal.stores.protocols.sessions import SessionStore
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadFacts
 from helix_temporal.views.access import PASSING, ViewedSessions, describe_problem, overview_of
 from helix_temporal.views.conversation import attempt_of
-from helix_temporal.views.models import SessionView, TurnAttempt, UsageSums, WaitingFor
+from helix_temporal.views.models import SessionOverview, SessionView, TurnAttempt, UsageSums, WaitingFor
 from helix_temporal.views.places import find_thread, place_of
 from helix_temporal.views.usage import read_short_usage
 from helix_temporal.views.waits import list_waits, list_waits_of_thread
@@ -31,22 +33,23 @@ async def read_session(viewed: ViewedSessions, state: SessionState) -> SessionVi
         usage = await read_short_usage(viewed, state.session_id, record)
     except PASSING as error:
         usage, problem = UsageSums(), problem or describe_problem(error)
+    source = None if state.forked_from is None else state.forked_from.session_id
     turns = newest.turn if newest is not None else 0 if record is None else record.turns
     return SessionView(
-        overview=overview_of(state),
+        overview=await viewed.show_overview(state),
         mode=state.mode,
         version=state.version,
         thread_id=thread_id,
         messages=place.messages,
         turns=turns,
         live_run=live,
-        waiting=waiting,
+        waiting=tuple([await hide_waiting_session(viewed, each) for each in waiting]),
         failure_reason=state.failure_reason,
         error=state.error,
         output=state.output,
         children=await _list_children(viewed, state.session_id),
-        root_session_id=state.root_session_id,
-        forked_from=None if state.forked_from is None else state.forked_from.session_id,
+        root_session_id=await viewed.name_seen_session(state.root_session_id),
+        forked_from=await viewed.name_seen_session(source),
         usage=usage,
         place=place,
         problem=problem,
@@ -75,6 +78,12 @@ async def read_waits(
     return list_waits_of_thread(suspended, await _read_newest_message(viewed, facts))
 
 
+async def hide_waiting_session(viewed: ViewedSessions, waiting: WaitingFor) -> WaitingFor:
+    """What a session waits for, without the id of another session that the viewer may not see."""
+    seen = await viewed.name_seen_session(waiting.sub_session_id)
+    return waiting if seen == waiting.sub_session_id else waiting.model_copy(update={"sub_session_id": None})
+
+
 async def _read_newest_message(viewed: ViewedSessions, facts: ThreadFacts) -> Message | None:
     try:
         page = await viewed.threads.read(ReadPage.of_message(facts.thread_id, facts.head.position - 1))
@@ -91,9 +100,27 @@ async def _read_newest_run(viewed: ViewedSessions, session_id: str) -> TurnAttem
 
 
 async def _list_children(viewed: ViewedSessions, session_id: str) -> tuple[str, ...]:
-    """Sub-agents' sessions that the viewer may see."""
+    """Sub-agents' sessions that the viewer may see, in the order in which they were called; 500 at most."""
     if viewed.sessions is None:
         return ()
     refs = await viewed.sessions.list_sub_session_refs(session_id)
-    names = [each.sub_session_id for each in refs][:MAX_CHILDREN]
-    return tuple([each for each in names if await viewed.find_state(each) is not None])
+    names = list(dict.fromkeys(each.sub_session_id for each in refs))[:MAX_CHILDREN]
+    known = await _list_by_parent(viewed.sessions, session_id) if names else {}
+    seen = [viewed.is_admitted(known[each]) if each in known else None for each in names]
+    found = [
+        name
+        for name, admitted in zip(names, seen, strict=True)
+        if admitted or (admitted is None and await viewed.find_state(name) is not None)
+    ]
+    return tuple(found)
+
+
+async def _list_by_parent(store: SessionStore, session_id: str) -> dict[str, SessionOverview]:
+    """Sessions that have this one as their parent, the newest few hundred."""
+    query: SessionQuery | None = SessionQuery(parent_session_id=session_id, limit=MAX_LIMIT, count=False)
+    found: dict[str, SessionOverview] = {}
+    while query is not None and len(found) < MAX_CHILDREN:
+        page = await store.list_sessions(query)
+        found.update((each.session_id, overview_of(each)) for each in page.sessions)
+        query = query.model_copy(update={"cursor": page.next_cursor}) if page.next_cursor else None
+    return found

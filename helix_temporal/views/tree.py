@@ -39,7 +39,7 @@ async def read_tree(viewed: ViewedSessions, state: SessionState) -> SessionBranc
 
     A session is shown once, where it was found first, so that references in a circle end.
     """
-    root = _Node(overview_of(state), state.thread_id)
+    root = _Node(await viewed.show_overview(state), state.thread_id)
     nodes, level, seen = [root], [root], {state.session_id}
     for depth in range(1, MAX_DEPTH + 1):
         found = await _map_some(level, lambda node: _list_children(viewed, node.overview.session_id))
