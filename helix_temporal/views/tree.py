@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from helix_temporal.models.states import SessionState, SubSessionRef
-from helix_temporal.models.store_calls import MAX_LIMIT, OrderBy, SessionQuery, SessionSummary
+from helix_temporal.models.store_calls import MAX_LIMIT, SessionQuery, SessionSummary
 from helix_temporal.stores.protocols.sessions import SessionStore
 from helix_temporal.views.access import PASSING, ViewedSessions, overview_of
 from helix_temporal.views.models import SessionBranch, SessionOverview, UsageSums
@@ -87,10 +87,11 @@ async def _list_children(viewed: ViewedSessions, session_id: str) -> _Children:
     if viewed.sessions is None:
         return found
     refs = {each.sub_session_id: each for each in await viewed.sessions.list_sub_session_refs(session_id)}
-    summaries, more = await _list_by_parent(viewed.sessions, session_id)
+    summaries, total = await _list_by_parent(viewed.sessions, session_id)
     names = list(dict.fromkeys([*refs, *summaries]))
-    found.left_out = more + len(names[MAX_SESSIONS:])
-    for name in names[:MAX_SESSIONS]:
+    looked_at = names[:MAX_SESSIONS]
+    found.left_out = max(total, len(names)) - len(looked_at)
+    for name in looked_at:
         if name in summaries:
             child: _Node | None = _Node(overview_of(summaries[name]))
         else:
@@ -113,19 +114,25 @@ async def _find_referred(viewed: ViewedSessions, ref: SubSessionRef) -> _Node | 
 
 
 async def _list_by_parent(store: SessionStore, session_id: str) -> tuple[dict[str, SessionSummary], int]:
-    """Sessions that have this one as their parent, oldest first, and how many more there are."""
-    order = OrderBy(field="created_at", direction="asc")
-    query = SessionQuery(parent_session_id=session_id, order_by=order, limit=MAX_LIMIT, count=False)
+    """Sessions that have this one as their parent, oldest first; and how many there are in all.
+
+    Asked for in the order that databases have an index for, which is not this one.
+    """
+    query = SessionQuery(parent_session_id=session_id, limit=MAX_LIMIT, count=False)
     found: dict[str, SessionSummary] = {}
     while True:
         page = await store.list_sessions(query)
         found.update((each.session_id, each) for each in page.sessions)
-        if page.next_cursor is None:
-            return found, 0
-        if len(found) >= MAX_SESSIONS:
-            counted = await store.list_sessions(SessionQuery(parent_session_id=session_id, limit=1))
-            return found, max((counted.total or 0) - len(found), 0)
+        if page.next_cursor is None or len(found) >= MAX_SESSIONS:
+            break
         query = query.model_copy(update={"cursor": page.next_cursor})
+    total = len(found)
+    if page.next_cursor is not None:
+        total = (
+            await store.list_sessions(SessionQuery(parent_session_id=session_id, limit=1))
+        ).total or total
+    oldest_first = sorted(found.values(), key=lambda each: (each.created_at, each.session_id))
+    return {each.session_id: each for each in oldest_first}, total
 
 
 async def _read_usage(viewed: ViewedSessions, node: _Node) -> UsageSums:
