@@ -15,6 +15,7 @@ from helix_temporal.cli.session_calls import context_command
 from helix_temporal.cli.session_context import choose_answer
 from helix_temporal.errors import NotFoundError, StoreUnavailableError
 from helix_temporal.models.states import SessionStatus
+from helix_temporal.stores.protocols.threads import FlushThread
 from helix_temporal.views import SessionViews
 from helix_temporal.views.models import ConversationPage, SessionOverview
 from tests.unit.cli._schemas import file_of
@@ -380,3 +381,40 @@ def test_a_directory_that_is_misspelt_is_not_made(tmp_path: Path) -> None:
     found = call(variables_of(tmp_path / "misspelt"), "session", "list")
     assert (found.exit_code, found.stdout) == (2, "")
     assert list(tmp_path.iterdir()) == []
+
+
+# ---- archives that cannot be read -------------------------------------------------------------------
+
+
+@pytest.fixture
+def damaged(tmp_path: Path) -> dict[str, str]:
+    """Stores with a session whose messages are in an archive alone, which is damaged."""
+    archive = tmp_path / "archive"
+    archive.mkdir()
+    found = {**variables_of(tmp_path / "data"), "HELIX_COLD_DIRECTORY": str(archive)}
+
+    async def write(backends: Backends) -> None:
+        await add_session(backends, "cold", *conversation(2), user_id="anna")
+        facts = await backends.threads.read_facts("cold")
+        await backends.threads.flush(FlushThread("cold", facts.epoch, closes=True))
+        await backends.threads.evict("cold", facts.epoch)
+
+    fill(found, write)
+    (manifest,) = archive.rglob("manifest.blob")
+    manifest.write_bytes(manifest.read_bytes()[:-20])
+    return found
+
+
+@pytest.mark.parametrize("command", ["show", "messages", "turns"])
+def test_what_a_damaged_archive_hides_is_said(damaged: dict[str, str], command: str) -> None:
+    """The rest is shown; nobody takes an empty page for an empty conversation."""
+    found = call(damaged, "session", command, "cold")
+    assert found.exit_code == 3
+    assert "checksum" in found.stderr
+
+
+def test_a_damaged_thread_is_status_6(damaged: dict[str, str]) -> None:
+    """Of the one thread that was named nothing can be shown."""
+    found = call(damaged, "thread", "show", "cold", "--json")
+    assert (found.exit_code, found.stdout) == (6, "")
+    assert json.loads(found.stderr)["error"]["type"] == "ArchiveCorruptError"
