@@ -131,12 +131,9 @@ class Table:
         if not sys.stdout.isatty():
             return line
         # The last column gives way on a terminal; an id is never cut, so that it can be copied.
+        last = last.rstrip()
         room = shutil.get_terminal_size().columns - sum(len(_GAP) + _width_of(text) for text in most)
-        return (
-            line
-            if _width_of(last.rstrip()) <= room
-            else _GAP.join([*most, _cut(last.rstrip(), max(room, 10))])
-        )
+        return line if _width_of(last) <= room else _GAP.join([*most, _cut(last, max(room, 10))])
 
 
 def format_time(milliseconds: int | None) -> str:

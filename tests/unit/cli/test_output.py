@@ -61,7 +61,7 @@ def test_a_value_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
 def test_progress_is_told_where_somebody_waits(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A list that goes into a file says how far it is; a program that reads both streams gets no such lines."""
+    """A list that goes into a file says how far it is; a program gets no such lines."""
     silent = Progress("sessions", every=10)
     silent.add(100)
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
