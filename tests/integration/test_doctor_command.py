@@ -213,3 +213,14 @@ def test_without_variables_it_says_which(temporal_address: str) -> None:
     found = doctor({"HELIX_TEMPORAL_ADDRESS": temporal_address})
     assert found.exit_code == 1
     assert "no store of threads is set" in found.stdout
+
+
+async def test_a_cluster_is_asked_at_each_of_its_primaries(redis_cluster: str, unique: str) -> None:
+    """One that is full, or has another policy, is enough to lose a conversation."""
+    report = await check_deployment(
+        {"HELIX_REDIS_URL": redis_cluster, "HELIX_REDIS_CLUSTER": "true", "HELIX_REDIS_PREFIX": f"{unique}:"},
+        temporal=False,
+    )
+    (server,) = [each for each in report.checks if (each.about, each.name) == ("redis", "server")]
+    assert "3 primaries" in server.says
+    assert not report.away
