@@ -18,6 +18,7 @@ from helix_temporal.cli.outputs import (
 from helix_temporal.cli.session_outputs import LiveLine, StoredThread, TurnList
 from helix_temporal.doctor import CheckReport
 from helix_temporal.models.maintenance import SweepResult
+from helix_temporal.session_files import Exported, Imported
 from helix_temporal.views.models import (
     CheckpointList,
     ConversationTurn,
@@ -52,6 +53,8 @@ OUTPUTS: Final[dict[str, type[BaseModel]]] = {
     "session checkpoints": CheckpointList,
     "session tree": SessionBranch,
     "session usage": UsageSums,
+    "session export": Exported,
+    "session import": Imported,
     "thread show": StoredThread,
     "thread verify": Verification,
     "thread import-v1": ThreadMoves,

@@ -79,6 +79,14 @@ async def find_calls(
             yield found
 
 
+async def find_session_calls(
+    viewed: ViewedSessions, state: SessionState, wanted: CallFilter
+) -> AsyncIterator[FoundCall]:
+    """Calls of one session, as `find_calls` finds them."""
+    async for found in _SessionSearch(viewed, state, wanted).find_calls():
+        yield found
+
+
 def _narrow_filter(wanted: SessionFilter, calls: CallFilter) -> SessionFilter:
     """Leave out sessions that were last changed before the calls that are wanted."""
     if calls.since is None:

@@ -89,6 +89,21 @@ class SessionViews:
 
     # -- one session
 
+    async def find_session_calls(
+        self,
+        session_id: str,
+        *,
+        tool: str | None = None,
+        failed: bool | None = None,
+        since: int | None = None,
+        until: int | None = None,
+    ) -> AsyncIterator[FoundCall]:
+        """As `find_calls`, of one session."""
+        state = await self._viewed.load_state(session_id)
+        wanted = calls.CallFilter(tool=tool, failed=failed, since=since, until=until)
+        async for found in calls.find_session_calls(self._viewed, state, wanted):
+            yield found
+
     async def load_state(self, session_id: str) -> SessionState:
         """As it is stored."""
         return await self._viewed.load_state(session_id)
