@@ -29,6 +29,9 @@ from helix_temporal.views.models import SessionOverview
 Admits = Callable[[SessionOverview], bool]
 """Whether the viewer may see a session."""
 
+_PARENTS: Final = 1_000
+"""Parents that one list remembers, so that memory stays flat."""
+
 
 def session_not_found_error(session_id: str) -> SessionNotFoundError:
     """The error for a session that is not there, and for one that the viewer may not see."""
@@ -73,6 +76,11 @@ class ViewedSessions:
         self.streams: Final = _find_streams(stores)
         self._admits = admits
 
+    @property
+    def admits_all(self) -> bool:
+        """The viewer may see every session."""
+        return self._admits is None
+
     def is_admitted(self, overview: SessionOverview) -> bool:
         """Whether the viewer may see the session."""
         return self._admits is None or self._admits(overview)
@@ -102,6 +110,31 @@ class ViewedSessions:
             return None
         state = None if self.sessions is None else await self.sessions.load_state(session_id)
         return await self._read_state_of_thread(session_id) if state is None else state
+
+    async def name_seen_session(self, session_id: str | None) -> str | None:
+        """The id of another session that one tells of; None where the viewer may not see that one."""
+        if session_id is None or self._admits is None:
+            return session_id
+        return None if await self.find_state(session_id) is None else session_id
+
+    async def show_overview(
+        self, session: SessionSummary | SessionState, parents: dict[str, str | None] | None = None
+    ) -> SessionOverview:
+        """What a list shows of a session, without its parent where the viewer may not see that.
+
+        Args:
+            session: One that may be seen.
+            parents: Remembers which parents may be seen, for the sessions of one list.
+        """
+        overview, known = overview_of(session), {} if parents is None else parents
+        parent = overview.parent_session_id
+        if parent is None or self._admits is None:
+            return overview
+        if parent not in known:
+            if len(known) >= _PARENTS:
+                known.clear()
+            known[parent] = await self.name_seen_session(parent)
+        return overview.model_copy(update={"parent_session_id": known[parent]})
 
     async def _read_state_of_thread(self, session_id: str) -> SessionState | None:
         try:

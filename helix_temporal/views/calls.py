@@ -15,7 +15,7 @@ from helix_temporal.views.filters import SessionFilter
 from helix_temporal.views.models import ConversationCall, ConversationMessage, ConversationTurn, FoundCall
 from helix_temporal.views.queries import iterate_sessions
 from helix_temporal.views.thread_parts import MAX_TURNS, read_part
-from helix_temporal.views.turn_pages import read_facts
+from helix_temporal.views.turn_pages import hide_session, read_facts
 from helix_temporal.views.waits import list_outcomes
 
 CallEntry = ToolUsageEntry | SubAgentUsageEntry
@@ -76,7 +76,7 @@ async def find_calls(
             continue  # deleted since
         search = _SessionSearch(viewed, state, calls)
         async for found in search.find_calls():
-            yield found
+            yield found.model_copy(update={"call": await hide_session(viewed, found.call)})
 
 
 async def find_session_calls(
