@@ -7,6 +7,7 @@ import pytest
 
 from helix_temporal.client import SessionStores
 from helix_temporal.coldtier import KeepHot
+from helix_temporal.models.messages import GivenContext, Usage
 from helix_temporal.models.turns import encode_messages
 from helix_temporal.stores.memory.sessions import MemorySessions
 from helix_temporal.stores.memory.usage import MemoryUsage
@@ -103,6 +104,24 @@ async def test_a_damaged_archive_leaves_what_is_hot_readable(archived: Archived)
     oldest = await archived.views.read_turns("t", after=0)
     assert oldest.problem is not None
     assert "ArchiveCorruptError" in oldest.problem
+
+
+async def test_a_context_of_which_the_archive_has_a_part_says_what_is_missing(archived: Archived) -> None:
+    """The tokens of what cannot be read have their place, too, so that the sum is the provider's."""
+    told = GivenContext(first=0, stop=2 * TURNS + 1)
+    given = {"given": told, "usage": Usage(input_tokens=90_000)}
+    said = answer("last", "so").model_copy(update=given)
+    last = encode_messages([user("u-last", "well?"), said])
+    await archived.author.append(archived.author.step(last[0], answer=last[1]))
+    archived.tiers.blobs.fail(BlobFault.ERROR_BEFORE, times=1_000)
+    header = await archived.tiers.hot.read_header("t")
+    assert header is not None
+    context = await archived.views.get_context("t", 2 * TURNS + 1)
+    unread = [part for part in context.parts if "cannot be read" in part.text]
+    assert [part.text.split()[0] for part in unread] == [str(header.base.position)]
+    assert context.parts[-1].text == "well?"
+    assert sum(part.tokens for part in context.parts) == 90_000
+    assert "not all can be read" in context.notes[0]
 
 
 async def test_sessions_of_which_the_archive_has_not_all_are_behind(archived: Archived) -> None:
