@@ -28,6 +28,7 @@ from helix_temporal.models.usage import UsageEntry
 from helix_temporal.session.record import SessionRecord
 
 FORMAT: Final = "helix-session/1"
+"""The format that is written, and that can be imported."""
 _FAMILY: Final = "helix-session/"
 MAX_LINE: Final = 2 * MAX_MESSAGE_BYTES
 """Bytes of one line: the largest message in base64, with what stands around it."""
