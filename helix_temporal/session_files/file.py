@@ -177,8 +177,12 @@ def dump_record(record: SessionRecord) -> JsonObject:
 
 
 def dump_run(run: Run) -> JsonObject:
-    """A run as its line has it: without the session, whose lines it is among."""
-    return run.model_dump(mode="json", by_alias=True, exclude={"session_id"}, exclude_defaults=True)
+    """A run as its line has it: without the session, whose lines it is among.
+
+    Nor its places in the live stream and in traces, which are not in a file.
+    """
+    left_out = {"session_id", "start_sequence", "trace"}
+    return run.model_dump(mode="json", by_alias=True, exclude=left_out, exclude_defaults=True)
 
 
 def dump_usage(entry: UsageEntry) -> JsonObject:
