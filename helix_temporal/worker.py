@@ -32,7 +32,12 @@ from helix_temporal.telemetry.runtime import metrics_runtime
 
 
 async def connect(
-    settings: Settings, agents: Sequence[Agent] = (), *, telemetry: Telemetry | None = None, **plugin: Any
+    settings: Settings,
+    agents: Sequence[Agent] = (),
+    *,
+    telemetry: Telemetry | None = None,
+    lazy: bool = False,
+    **plugin: Any,
 ) -> tuple[Client, HelixPlugin]:
     """A client with the plugin, as the settings say.
 
@@ -40,6 +45,7 @@ async def connect(
         settings: Where Temporal and the stores are.
         agents: That workers of the client serve.
         telemetry: Where metrics and traces go; addresses that it does not name are those of the settings.
+        lazy: Connect when something is asked of Temporal; nothing is until then.
         plugin: Further arguments of `HelixPlugin`.
 
     Raises:
@@ -47,12 +53,17 @@ async def connect(
             metrics cannot be given out where they say.  Or Temporal refuses the key or the certificate.
         StoreUnavailableError: Temporal does not answer; nothing is waited for (`serve` waits).
     """
-    helix, connecting = _prepare_connection(settings, agents, telemetry, plugin)
+    helix, connecting = _prepare_connection(settings, agents, telemetry, plugin, lazy=lazy)
     return await connecting(), helix
 
 
 def _prepare_connection(
-    settings: Settings, agents: Sequence[Agent], telemetry: Telemetry | None, plugin: dict[str, Any]
+    settings: Settings,
+    agents: Sequence[Agent],
+    telemetry: Telemetry | None,
+    plugin: dict[str, Any],
+    *,
+    lazy: bool = False,
 ) -> tuple[HelixPlugin, Callable[[], Awaitable[Client]]]:
     """The plugin, and what connects a client with it, as often as it is called."""
     check_type(settings, Settings, "settings")
@@ -69,6 +80,7 @@ def _prepare_connection(
                 api_key=key.get_secret_value() if key else None,
                 plugins=[helix],
                 runtime=runtime,
+                lazy=lazy,
             )
         except RuntimeError as error:
             raise _connection_error(settings, error) from error

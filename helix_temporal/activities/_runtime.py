@@ -33,7 +33,7 @@ from helix_temporal.errors import (
     StoreUnavailableError,
     ThreadNotFoundError,
 )
-from helix_temporal.models.base import wall_clock_ms
+from helix_temporal.models.base import only_set, wall_clock_ms
 from helix_temporal.models.steps import ReopenHeads
 from helix_temporal.models.store_calls import SessionCall
 from helix_temporal.stores.protocols.threads import Progress, Reopen, no_progress
@@ -73,6 +73,14 @@ def workflow_run() -> str:
     """A few letters that stand for the workflow run whose activity this is; empty outside of one."""
     run = activity.info().workflow_run_id if activity.in_activity() else None
     return hashlib.sha256(run.encode()).hexdigest()[:8] if run else ""
+
+
+def executing_workflow() -> dict[str, str]:
+    """Fields ``workflow_id`` and ``workflow_run_id`` of the workflow whose activity this is, where known."""
+    if not activity.in_activity():
+        return {}
+    info = activity.info()
+    return only_set(workflow_id=info.workflow_id, workflow_run_id=info.workflow_run_id)
 
 
 def operation_of(request: SessionCall) -> str:

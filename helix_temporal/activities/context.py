@@ -9,7 +9,14 @@ from typing import Final
 from helix_temporal.activities._runtime import CODE_ERRORS, application_code, is_cancellation
 from helix_temporal.activities.step_facts import ModelStep, new_id, step_number
 from helix_temporal.activities.usage import UsageLog
-from helix_temporal.agents import Agent, Compaction, InstructionsContext, call_model, repair_tool_results
+from helix_temporal.agents import (
+    Agent,
+    Compaction,
+    ContextPolicy,
+    InstructionsContext,
+    call_model,
+    repair_tool_results,
+)
 from helix_temporal.agents.context import (
     Decoded,
     as_message,
@@ -23,6 +30,8 @@ from helix_temporal.errors import InvalidMessageError
 from helix_temporal.models.agents import ModelRequest, ModelResponse
 from helix_temporal.models.messages import (
     Finish,
+    GivenContext,
+    GivenSummary,
     Message,
     SummaryUsage,
     Usage,
@@ -63,6 +72,11 @@ class Window:
         """The messages from a position on, as far as they are here."""
         return self.messages[max(position - self.first, 0) :]
 
+    def decode_since(self, position: int) -> list[Message]:
+        """The same, decoded."""
+        start = max(position - self.first, 0)
+        return [self.decoded[at] for at in range(start, len(self.messages))]
+
     def reaches(self, position: int) -> bool:
         """Whether everything from there on is here."""
         return self.first <= position
@@ -100,7 +114,7 @@ class Summaries:
         compaction = step.agent.compaction
         if compaction is None:
             return Found()
-        present = _summary_if_valid(step.record.summary, window)
+        present = find_valid_summary(step.record.summary, window)
         if step.request.inputs[0].call is not None:
             return Found(present)  # within a turn: all of it is in the context
         since = EMPTY if present is None else present.upto
@@ -212,7 +226,7 @@ def _sum_usage(used: Sequence[Usage]) -> SummaryUsage | None:
     return None if total == Usage() else SummaryUsage(id=new_id(), used=total)
 
 
-def _summary_if_valid(summary: Summary | None, window: Window) -> Summary | None:
+def find_valid_summary(summary: Summary | None, window: Window) -> Summary | None:
     """The summary, unless the thread is not the one that it was made of."""
     if summary is None or summary.upto.position > window.head.position:
         return None
@@ -232,7 +246,7 @@ def find_summary_end(
     since = 0 if present is None else present.upto.position
     messages = window.messages_since(since)
     whole = window.reaches(since)
-    spent = _count_summary_tokens(agent, present)
+    spent = _count_summary_tokens(agent.context, present)
     context = choose_context(
         messages,
         agent.context,
@@ -264,25 +278,24 @@ def _exceeds_threshold(agent: Agent, compaction: Compaction, window: Window, sin
     return sum(window.decoded.count_tokens(at, agent.context.counts) for at in places) >= compaction.at_tokens
 
 
-def _count_summary_tokens(agent: Agent, present: Summary | None) -> int:
-    if present is None or agent.context.max_tokens is None:
+def _count_summary_tokens(policy: ContextPolicy, present: Summary | None) -> int:
+    if present is None or policy.max_tokens is None:
         return 0
-    return agent.context.counts(as_message(present.text, 0))
+    return policy.counts(as_message(present.text, 0))
 
 
-def in_context(agent: Agent, window: Window, found: Found) -> list[Message]:
-    """What a model gets of the thread besides the summary."""
-    since = 0 if found.summary is None else found.summary.upto.position
+def find_context_start(policy: ContextPolicy, window: Window, summary: Summary | None) -> int:
+    """Position of the first message that a model gets besides the summary; the end if it gets none."""
+    since = 0 if summary is None else summary.upto.position
     messages = window.messages_since(since)
     context = choose_context(
         messages,
-        agent.context,
+        policy,
         complete_before=window.reaches(since),
         decoded=window.decoded.take_last(len(messages)),
-        spent=_count_summary_tokens(agent, found.summary),
+        spent=_count_summary_tokens(policy, summary),
     )
-    first = len(window.messages) - len(context)
-    return [window.decoded[at] for at in range(first, len(window.messages))]
+    return window.first + len(window.messages) - len(context)
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,13 +303,16 @@ class Given:
     """The context of one model call.
 
     Attributes:
+        told: What the answer tells of it.
         repairs: Results of tool calls that were moved, replaced or left out.
-        summary: Of the turns that are not among the messages; it is their first.
+        summary: Of the turns that are not among the messages, as the record has it after the step; it is
+            their first.
         used: By the calls that made the summary now, or tried to.
     """
 
     messages: tuple[Message, ...]
     instructions: str
+    told: GivenContext
     repairs: int = 0
     summary: Summary | None = None
     used: SummaryUsage | None = None
@@ -316,10 +332,27 @@ async def given_to_model(
     instructions = await _resolve_instructions(step)
     with application_code(f"context of agent {step.agent.name!r}"):
         found = await summaries.find_or_make(step, window)
-        messages, repairs = repair_tool_results(in_context(step.agent, window, found))
+        first = find_context_start(step.agent.context, window, found.summary)
+        messages, repairs = repair_tool_results(window.decode_since(first))
     if found.message is not None:
         messages = (found.message, *messages)
-    return Given(messages, instructions, repairs, found.summary, found.used)
+    summary, stop = found.summary, window.first + len(stored)
+    told = GivenContext(
+        first=first,
+        stop=stop,
+        summary=None if summary is None else _refer_to_summary(summary),
+        prompt=step.agent.digest_prompt(instructions),
+    )
+    if summary is not None and summary.kept is None:
+        summary = summary.model_copy(update={"kept": stop})
+    return Given(messages, instructions, told, repairs, summary, found.used)
+
+
+def _refer_to_summary(summary: Summary) -> GivenSummary:
+    """The summary as an answer tells it: its text stands once in the thread."""
+    if summary.kept is None:
+        return GivenSummary(upto=summary.upto.position, text=summary.text)
+    return GivenSummary(upto=summary.upto.position, at=summary.kept)
 
 
 async def _resolve_instructions(step: ModelStep) -> str:

@@ -5,7 +5,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -47,6 +47,8 @@ from helix_temporal.telemetry import metrics
 
 SHOWN: Final = 16 * 1024
 """Bytes of a tool's arguments or result, as JSON, that are shown; larger ones are read from the thread."""
+SHOWN_OF_QUESTION: Final = 2000
+"""Characters of the users' messages that are shown with the begin of their turn."""
 SHOWN_OF_CHILD: Final = 2000
 """Characters of a sub-agent's answer that are shown with its end."""
 
@@ -63,11 +65,25 @@ def step_of(request: RunStepInput) -> str:
 
 
 def turn_begins(request: RunStepInput, inputs: Sequence[Message]) -> list[Keyed]:
-    """With a turn's first step: which messages it is for."""
-    asked = tuple(each.id for each in inputs if each.role == "user")
+    """With a turn's first step: which messages it is for, and what they say."""
+    asked = [each for each in inputs if each.role == "user"]
     if not asked:
         return []
-    return [Keyed(streams.RunStarted(turn=request.turn, message_ids=asked), f"run/{run_of(request)}/started")]
+    started = streams.RunStarted(
+        turn=request.turn,
+        message_ids=tuple(each.id for each in asked),
+        texts=tuple(_shorten_together([each.text for each in asked], SHOWN_OF_QUESTION)),
+    )
+    return [Keyed(started, f"run/{run_of(request)}/started")]
+
+
+def _shorten_together(texts: Sequence[str], most: int) -> Iterator[str]:
+    """The texts, from the first one on, as far as so many characters reach."""
+    for text in texts:
+        if most <= 0:
+            return
+        yield text[:most]
+        most -= len(text)
 
 
 def step_begins(request: RunStepInput, message_id: str, number: int, attempt: int) -> list[Keyed]:

@@ -105,7 +105,8 @@ async def _record_waiting(sessions: SessionStore) -> None:
         activity.logger.warning("how many sessions wait is not known: %s", type(error).__name__)
         return
     ages = [time.time() - each.updated_at / 1000 for each in page.sessions]
-    metrics.WAITING_SESSIONS.set(page.total)
+    if page.total is not None:
+        metrics.WAITING_SESSIONS.set(page.total)
     metrics.WAITING_AGE.set(max(ages, default=0.0))
 
 

@@ -18,7 +18,6 @@ from helix_temporal.models.agents import ModelRequest, ModelResponse
 from helix_temporal.models.messages import (
     Finish,
     Message,
-    SummaryUsage,
     Usage,
 )
 from helix_temporal.stores.protocols.hot import StepView
@@ -52,7 +51,7 @@ async def ask_model(
     with application_code(f"model of agent {agent.name!r}"), traced:
         response = await call_model(agent.model, _build_model_request(step, given), live.on_event)
         metrics.MODEL_DURATION.record_since(began, agent=agent.name)
-        answer = _build_answer(response, live.message_id, given.used)
+        answer = _build_answer(response, live.message_id, given)
         traced.note_answer(answer, inputs, given.instructions)
     return answer, given, time.monotonic() - began
 
@@ -72,8 +71,9 @@ def _build_model_request(step: ModelStep, given: Given) -> ModelRequest:
     )
 
 
-def _build_answer(response: ModelResponse, message_id: str, summary: SummaryUsage | None) -> Message:
+def _build_answer(response: ModelResponse, message_id: str, given: Given) -> Message:
     """The model's answer as a message; what a summary cost belongs to the call for which it was made."""
+    summary = given.used
     return Message(
         id=message_id,
         role="assistant",
@@ -82,6 +82,7 @@ def _build_answer(response: ModelResponse, message_id: str, summary: SummaryUsag
         usage=response.usage if summary is None else (response.usage or Usage()) + summary.used,
         summary_usage=summary,
         finish=None if response.finish in _USUAL else response.finish,
+        given=given.told,
         provider=response.provider,
     )
 

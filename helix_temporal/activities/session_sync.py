@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from helix_temporal.activities._runtime import executing_workflow
 from helix_temporal.activities.checkpoints import (
     find_committed_head,
     forked_state,
@@ -413,6 +414,7 @@ class SessionSync:
                 start_sequence=await place(),
                 start_head=request.head,
                 **only_set(trace=self._traces.find_turn(request, record)),
+                **executing_workflow(),
             )
             await begin_run(self._store, request, run, record, self._traces.tell_cut)
 

@@ -19,8 +19,8 @@ from helix_temporal.activities._runtime import (
 from helix_temporal.activities.payloads import pack_page
 from helix_temporal.errors import HeadMovedError, NotServedError, TooLargeError
 from helix_temporal.models.base import canonical_json
-from helix_temporal.models.messages import Message, check_size, decode_message
-from helix_temporal.models.stored_messages import EMPTY, StoredMessage
+from helix_temporal.models.messages import Message, check_size, decode_message, encode_message
+from helix_temporal.models.stored_messages import EMPTY, Kind, StoredMessage
 from helix_temporal.models.threads import (
     AppendMessagesInput,
     AppendMessagesResult,
@@ -349,7 +349,7 @@ def too_large(page: ThreadPage, limit: int) -> tuple[LargeMessage, ...]:
 def _strip_message(message: StoredMessage) -> Message:
     """The message without what makes it large."""
     return decode_message(message).model_copy(
-        update={"content": "", "tool_calls": (), "provider": {}, "metadata": {}}
+        update={"content": "", "tool_calls": (), "given": None, "provider": {}, "metadata": {}}
     )
 
 
@@ -390,6 +390,15 @@ def _wrap_transform(transform: Transform, name: str) -> Transform:
 
     async def transformed(messages: Sequence[StoredMessage]) -> Sequence[StoredMessage]:
         with application_code(f"transform {name!r}"):
-            return tuple(await transform(messages))
+            changed = tuple(await transform(messages))
+        return tuple(map(_without_given, changed))
 
     return transformed
+
+
+def _without_given(message: StoredMessage) -> StoredMessage:
+    """The message without what its model was given: a summary in it tells of messages as they were."""
+    if message.kind not in Kind.ANSWERS or b'"given"' not in message.body:
+        return message
+    answer = decode_message(message).model_copy(update={"given": None})
+    return encode_message(answer)._replace(kind=message.kind)

@@ -1,7 +1,9 @@
 """Agents: a model with its instructions, tools, hooks and limits, known by name."""
 
+import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import cached_property, lru_cache
 from typing import Any, get_args
 
 from helix_temporal.agents.checks import call_function, check_count, check_list, check_name, check_type
@@ -22,6 +24,7 @@ from helix_temporal.models.agents import (
     InstructionsMode,
     UserMessageDecision,
 )
+from helix_temporal.models.base import canonical_json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,6 +171,17 @@ class Agent:
             )
         return text
 
+    def digest_prompt(self, instructions: str) -> str:
+        """Sixteen hexadecimal digits that stand for these instructions and the agent's tools.
+
+        A model call that was given the same ones, in the same order, has the same digest.
+        """
+        return _digest_texts(instructions, self._tools_text)
+
+    @cached_property
+    def _tools_text(self) -> bytes:
+        return canonical_json([tool.spec.model_dump(mode="json") for tool in self.tools])
+
     def build_facts(self) -> AgentFacts:
         """What a workflow must know of the agent; activity names are derived from the names."""
         hooks = {hook: f"helix.hooks.{self.name}.{hook}" for hook in self.hooks.names}
@@ -179,6 +193,13 @@ class Agent:
             tools=tuple(tool.build_facts(self.name) for tool in self.tools),
             hooks=HookFacts(**hooks),
         )
+
+
+@lru_cache(maxsize=16)  # each step asks, and most agents have one text
+def _digest_texts(instructions: str, tools: bytes) -> str:
+    # The size parts the two: no end of the one can be taken for a begin of the other.
+    text = instructions.encode(errors="surrogatepass")
+    return hashlib.sha256(b"%d:%b%b" % (len(text), text, tools)).hexdigest()[:16]
 
 
 def _check_tools(agent: str, tools: Sequence[object]) -> None:

@@ -87,7 +87,7 @@ def transcript_chunks(messages: Sequence[Message]) -> Iterator[str]:
 def transcript_line(message: Message) -> str:
     """One message as a line of a script: calls and results by their names, images by their kind alone."""
     who = f"tool {message.name}" if message.role == "tool" and message.name else message.role
-    said = [_shorten_text(_content_text(message))] if message.content else []
+    said = [_shorten_text(describe_content(message))] if message.content else []
     calls = [f"[calls {call.name} {_shorten_arguments(call)}]" for call in message.tool_calls]
     return f"{who}: {' '.join([*said, *calls])}"
 
@@ -96,7 +96,8 @@ def _shorten_arguments(call: ToolCall) -> str:
     return _shorten_text(dump_json(call.arguments).decode())
 
 
-def _content_text(message: Message) -> str:
+def describe_content(message: Message) -> str:
+    """The content as text: images and files by their kind and name alone, without the model's reasoning."""
     if isinstance(message.content, str):
         return message.content
     return " ".join(filter(None, map(_part_text, message.content)))

@@ -8,13 +8,13 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from helix_temporal.blobs import BlobStore, ConditionFailedError
 from helix_temporal.coldtier.archive import UNBOUNDED, Archive, Stored, Traffic, check_slice
 from helix_temporal.coldtier.flush import STEP_SECONDS, Backlog, Flushing
 from helix_temporal.coldtier.fork import Forking
-from helix_temporal.coldtier.format import Layout, Manifest
+from helix_temporal.coldtier.format import Layout, Manifest, SegmentRef
 from helix_temporal.coldtier.liveness import is_old_copy
 from helix_temporal.coldtier.opening import Opening, RepairingHotTier
 from helix_temporal.coldtier.plan import DIRECT_MAX
@@ -250,6 +250,13 @@ class StoreNames:
     archive: str = metrics.OTHER
 
 
+class ArchiveContents(NamedTuple):
+    """What an archive holds of a thread: a manifest that is absent and no segments where that is nothing."""
+
+    manifest: Manifest
+    segments: tuple[SegmentRef, ...]
+
+
 class TieredThreads:
     """A `ThreadStore` over a hot tier and a blob store.
 
@@ -370,6 +377,19 @@ class TieredThreads:
     async def read_hot_header(self, thread_id: str) -> HotHeader | None:
         """As `ThreadStore.read_hot_header`."""
         return await self.hot.read_header(thread_id)
+
+    async def list_contents(self, thread_id: str) -> ArchiveContents:
+        """The manifest of a thread, and all segments that hold its messages; reads no message.
+
+        Raises:
+            StoreUnavailableError: The archive does not answer.
+            ArchiveError: What it holds of the thread is damaged.
+        """
+
+        async def list_segments(manifest: Manifest) -> ArchiveContents:
+            return ArchiveContents(manifest, await self._archive.list_segments(manifest))
+
+        return await self._archive.with_manifest(thread_id, list_segments)
 
     async def fork(
         self, request: ForkThread, transform: Transform | None = None, progress: Progress = no_progress

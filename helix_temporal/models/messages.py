@@ -12,7 +12,7 @@ from helix_temporal.models.base import CheckedObject, JsonObject, WireModel, can
 from helix_temporal.models.ids import Id
 from helix_temporal.models.limits import MAX_MESSAGE_BYTES
 from helix_temporal.models.states import SessionProperties
-from helix_temporal.models.stored_messages import Kind, StoredMessage
+from helix_temporal.models.stored_messages import Kind, Position, StoredMessage
 
 Role = Literal["system", "user", "assistant", "tool", "foreign"]
 
@@ -59,6 +59,37 @@ class SummaryUsage(WireModel):
 
     id: Id
     used: Usage
+
+
+class GivenSummary(WireModel):
+    """The summary that stood for older messages in a model call.
+
+    Attributes:
+        upto: The position up to which it goes.
+        text: Its text, where the call's answer is the first in the thread that was given with it.
+        at: Else the position of the answer that has the text.
+    """
+
+    upto: Position
+    text: str = ""
+    at: Position | None = None
+
+
+class GivenContext(WireModel):
+    """Which part of its thread a model call was given, told with its answer.
+
+    Attributes:
+        first: Position of the first message that it was given.
+        stop: Position behind the last one, at which the answer stands; an answer that stands elsewhere was
+            copied from another thread, whose positions these are.
+        summary: Of the messages before those, where there was one.
+        prompt: Digest of the instructions and tools, as `Agent.digest_prompt` makes it.
+    """
+
+    first: Position = 0
+    stop: Position = 0
+    summary: GivenSummary | None = None
+    prompt: str = ""
 
 
 class Finish(StrEnum):
@@ -140,6 +171,7 @@ class Message(WireModel):
             turns that it was not given.
         summary_usage: That part of ``usage``, where there was one.
         finish: Why it stopped, where that was neither ``stop`` nor ``tool_calls``.
+        given: What the model was given that made an assistant message, where a step has told it.
         format: Format of a foreign row, such as ``openai-agents/1``; ``content`` is its raw text.  Of the
             formats in `foreign_rows.READERS` a store knows calls, results, and who speaks.
         provider: What an adapter needs back unchanged.
@@ -156,6 +188,7 @@ class Message(WireModel):
     usage: Usage | None = None
     summary_usage: SummaryUsage | None = None
     finish: Finish | None = None
+    given: GivenContext | None = None
     format: str | None = None
     provider: CheckedObject = Field(default_factory=dict)
     metadata: CheckedObject = Field(default_factory=dict)

@@ -215,11 +215,17 @@ class StepDiscarded(ChunkBase, frozen=True):
 
 
 class RunStarted(ChunkBase, frozen=True):
-    """A turn begins with these messages of the user's; ``agent_id`` is its run."""
+    """A turn begins with these messages of the user's; ``agent_id`` is its run.
+
+    Attributes:
+        texts: What they say, in the same order: 2,000 characters of all together, so that the last ones may
+            be cut or missing.  Until the turn's first step is in the thread, that has none of them.
+    """
 
     type: Literal["run_started"] = "run_started"
     turn: int
     message_ids: tuple[str, ...] = ()
+    texts: tuple[str, ...] = ()
 
 
 class RunEnded(ChunkBase, frozen=True):

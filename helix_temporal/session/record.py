@@ -31,10 +31,13 @@ class Summary(WireModel):
 
     Attributes:
         upto: The head up to which it goes: the end of a turn.
+        kept: Position of the answer that keeps the text in the thread (`GivenSummary.text`); None where no
+            answer does yet, or does any more.
     """
 
     text: str
     upto: Head
+    kept: Position | None = None
 
 
 class ChangedKeys(WireModel):
@@ -300,7 +303,7 @@ def apply_open(record: SessionRecord, opened: OpenedAt, request: OpenSessionInpu
     A summary of what is cut goes, the request to take turns back is remembered, options are merged.
     """
     at, taken = opened.head.position, request.take_back
-    summary = record.summary if record.summary and record.summary.upto.position <= at else None
+    summary = None if record.summary is None else _summary_after_cut(record.summary, at)
     kept = tuple(
         each
         for each in record.taken_back
@@ -314,6 +317,14 @@ def apply_open(record: SessionRecord, opened: OpenedAt, request: OpenSessionInpu
         kept = _limit_cut_messages((*older, taken))
     options = record.options if request.options is None else request.options.over(record.options)
     return record.model_copy(update={"summary": summary, "taken_back": kept, "options": options})
+
+
+def _summary_after_cut(summary: Summary, at: int) -> Summary | None:
+    """The summary in a thread that ends here; its text may have been kept by an answer that was cut."""
+    if summary.upto.position > at:
+        return None
+    is_cut = summary.kept is not None and summary.kept >= at
+    return summary.model_copy(update={"kept": None}) if is_cut else summary
 
 
 def _limit_cut_messages(taken: tuple[TakenBack, ...]) -> tuple[TakenBack, ...]:

@@ -43,6 +43,18 @@ class ArchiveMark:
         self._accepted = {_mark_of(own), *(_mark_of(Deployment.parse(each)) for each in also)} - {""}
         self._good_until = 0.0
 
+    async def compare(self) -> None:
+        """Compare the archive with the one that is remembered; changes nothing.
+
+        Raises:
+            ForeignDeploymentError: The threads go to another archive.
+            StoreUnavailableError: The hot store did not answer.
+        """
+        mine = _mark_of(self._own)
+        found = (await self._payloads.get_payload(_PLACE, _KEY) or b"").decode()
+        if found and found not in self._accepted:
+            raise self._refusal(found, mine)
+
     async def check(self) -> None:
         """Compare the archive with the one that is remembered; whoever has one is remembered.
 
@@ -53,10 +65,8 @@ class ArchiveMark:
         now = time.monotonic()
         if now < self._good_until:
             return
+        await self.compare()
         mine = _mark_of(self._own)
-        found = (await self._payloads.get_payload(_PLACE, _KEY) or b"").decode()
-        if found and found not in self._accepted:
-            raise self._refusal(found, mine)
         if mine:
             await self._payloads.put_payload(_PLACE, _KEY, mine.encode(), _SECONDS)
         self._good_until = now + _CHECK_EVERY

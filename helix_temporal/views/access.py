@@ -12,6 +12,7 @@ from helix_temporal.errors import (
     HelixError,
     InvalidIdError,
     SessionNotFoundError,
+    StoreCorruptError,
     StoreUnavailableError,
     ThreadNotFoundError,
 )
@@ -20,8 +21,6 @@ from helix_temporal.models.states import SessionState
 from helix_temporal.models.store_calls import SessionSummary
 from helix_temporal.stores.protocols.sessions import SessionStore
 from helix_temporal.stores.protocols.streams import StreamStore
-from helix_temporal.stores.protocols.threads import ThreadStore
-from helix_temporal.stores.protocols.usage import UsageStore
 from helix_temporal.stores.sessions import RowSessions
 from helix_temporal.views.models import SessionOverview
 
@@ -65,10 +64,10 @@ class ViewedSessions:
     """
 
     def __init__(self, stores: ReadableStores, admits: Admits | None) -> None:
-        self.threads: Final[ThreadStore] = stores.threads
-        self.usage: Final[UsageStore] = stores.usage
+        self.threads: Final = stores.threads
+        self.usage: Final = stores.usage
         self.sessions: Final = _read_only(stores.sessions) if stores.keeps_sessions else None
-        self.streams: Final[StreamStore | None] = getattr(stores, "streams", None)
+        self.streams: Final = _find_streams(stores)
         self._admits = admits
 
     def is_admitted(self, overview: SessionOverview) -> bool:
@@ -89,16 +88,17 @@ class ViewedSessions:
 
     async def find_state(self, session_id: str) -> SessionState | None:
         """As `load_state`; None where that raises `SessionNotFoundError`."""
+        state = await self.find_stored_state(session_id)
+        return None if state is None or not self.is_admitted(overview_of(state)) else state
+
+    async def find_stored_state(self, session_id: str) -> SessionState | None:
+        """As `find_state`, whoever may see it: for counting those that may not be seen."""
         try:
             validate_id(session_id, "session id")
         except InvalidIdError:
             return None
         state = None if self.sessions is None else await self.sessions.load_state(session_id)
-        if state is None:
-            state = await self._read_state_of_thread(session_id)
-        if state is None or not self.is_admitted(overview_of(state)):
-            return None
-        return state
+        return await self._read_state_of_thread(session_id) if state is None else state
 
     async def _read_state_of_thread(self, session_id: str) -> SessionState | None:
         try:
@@ -108,12 +108,16 @@ class ViewedSessions:
         return state_from_slice(session_id, facts)
 
 
+def _find_streams(stores: ReadableStores) -> StreamStore | None:
+    return getattr(stores, "streams", None)
+
+
 def _read_only(store: SessionStore | None) -> SessionStore | None:
     """The store without its repairs: it makes lost rows again, and who only reads writes nothing."""
     return RowSessions(store.loop.rows) if isinstance(store, RowSessions) else store
 
 
-PASSING: Final = (StoreUnavailableError, ArchiveError, ValidationError)
+PASSING: Final = (StoreUnavailableError, StoreCorruptError, ArchiveError, ValidationError)
 """What a view tells of in `problem`, and shows the rest: a store that is away, or damage."""
 
 

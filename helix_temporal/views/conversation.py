@@ -101,7 +101,7 @@ class Conversation:
 
 
 def build_conversation(
-    part: ThreadPart, facts: SessionFacts, *, most: int | None = PAGE_CHARACTERS, rows: int = MAX_ROWS
+    part: ThreadPart, facts: SessionFacts, *, most: int | None = PAGE_CHARACTERS, rows: int | None = MAX_ROWS
 ) -> Conversation:
     """The turns in a part of a thread.
 
@@ -109,14 +109,14 @@ def build_conversation(
         part: The messages.
         facts: What is known beside them.
         most: Characters of a text, of arguments or a result that are shown; None for all.
-        rows: Messages and calls that are shown.
+        rows: Messages and calls that are shown; None for all.
     """
     usage = _RecordedUsage.of(facts.entries)
     placed = _place_messages(part)
     calls = _pair_calls([*placed, *_place_behind(part)])
     starts = [0, *starts_in(part.messages, from_begin=part.first == 0)] if part.messages else []
     attempts, lost = _assign_runs(part, starts, facts.runs, usage)
-    stops = [*starts[1:], len(placed)]
+    stops = [*starts[1:], len(placed)] if starts else []
     budget = _RowBudget(rows)
     turns: list[ConversationTurn] = []
     # The newest messages get the rows first.

@@ -141,7 +141,9 @@ class ThreadPlace(View):
         archived: Messages that the archive has; None where there is no archive.
         unarchived: Messages that only the hot store has.
         epoch: Number of the open that may write; ``opened_at`` when that was.
-        manifest_version, segments: Of the archive; None where there is none, or it does not answer.
+        manifest_version, segments: Of the archive; None and none where there is none, or it does not answer.
+        segments_left_out: How many older ones are not listed.
+        objects, object_bytes: In the archive, with what is not collected yet; None as above.
         problem: What kept this from being read in full: a store that is away, a damaged archive.
     """
 
@@ -161,6 +163,7 @@ class ThreadPlace(View):
     adapter: str = ""
     manifest_version: int | None = None
     segments: tuple["SegmentPlace", ...] = ()
+    segments_left_out: int = 0
     objects: int | None = None
     object_bytes: int | None = None
     problem: str | None = None
@@ -244,6 +247,15 @@ class TurnAttempt(View):
     workflow_id: str | None = None
     workflow_run_id: str | None = None
     model_calls: tuple[ModelCall, ...] = ()
+
+
+class RunList(View):
+    """Runs of a session, newest first, also those whose messages are not in the thread."""
+
+    session_id: str
+    runs: tuple[TurnAttempt, ...] = ()
+    next_cursor: str | None = None
+    problem: str | None = None
 
 
 class ConversationCall(View):
@@ -360,7 +372,13 @@ class WholeMessage(View):
 
 
 class FoundCall(View):
-    """A tool call that a search has found, and where it stands."""
+    """A tool call that a search has found, and where it stands.
+
+    Attributes:
+        message_position: Of the message that asks; where its turn began, if the thread has the message no
+            more, as the turn was aborted or taken back, or cannot be read.  Arguments and result are None
+            then.
+    """
 
     session_id: str
     user_id: str | None = None
@@ -379,9 +397,13 @@ class ContextPart(View):
     """One part of what a model was given.
 
     Attributes:
-        kind: ``instructions``, ``tools``, ``summary``, ``message`` or ``input``.
-        tokens: As the provider counted them, or ours: see ``estimated``.
+        kind: ``instructions``, ``tools`` (one part for each tool), ``summary``, ``message``, or ``input``: a
+            message that came into the thread with this step.
+        text: Its beginning; empty where it is not known.
         position: In the thread, for messages.
+        tokens: Our estimate, scaled so that all parts together have what the provider counted.
+        estimated: The provider counted nothing: the tokens are the estimate itself.
+        cut: Characters of the text that are left out; `read_message` has those of a message.
     """
 
     kind: Literal["instructions", "tools", "summary", "message", "input"]

@@ -1,15 +1,20 @@
 """How threads are stored: hot, archived, and what keeps this from being read."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
+from helix_temporal.coldtier import TieredThreads
 from helix_temporal.errors import HelixError, ThreadNotFoundError
 from helix_temporal.models.states import SessionState
+from helix_temporal.models.stored_messages import size_of
 from helix_temporal.stores.protocols.hot import HotHeader
-from helix_temporal.stores.protocols.threads import ThreadFacts
+from helix_temporal.stores.protocols.threads import Audit, ThreadFacts, ThreadStore
 from helix_temporal.views.access import PASSING, ViewedSessions, describe_problem
-from helix_temporal.views.models import ThreadPlace
+from helix_temporal.views.models import SegmentPlace, ThreadPlace
 from helix_temporal.views.thread_parts import NO_ANSWER, read_hot_header, wait_for_archive
+
+MAX_SEGMENTS: Final = 2_000
+"""Of one archive, that are listed: the newest ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +54,8 @@ def _facts_of(header: HotHeader) -> ThreadFacts:
     )
 
 
-def place_of(thread_id: str, found: FoundThread, *, archives: bool, **archive: Any) -> ThreadPlace:
-    """How a thread is stored, of what is known; ``archive`` holds further fields."""
+def place_of(thread_id: str, found: FoundThread, *, archives: bool) -> ThreadPlace:
+    """How a thread is stored, of what is known, without the objects of its archive."""
     facts = found.facts
     if facts is None:
         return ThreadPlace(thread_id=thread_id, problem=found.problem)
@@ -71,12 +76,67 @@ def place_of(thread_id: str, found: FoundThread, *, archives: bool, **archive: A
         slice_bytes=len(facts.slice),
         adapter=facts.adapter,
         problem=found.problem,
-        **archive,
     )
 
 
 async def read_place(viewed: ViewedSessions, state: SessionState) -> ThreadPlace:
-    """How a session's thread is stored, with the objects of its archive."""
+    """How a session's thread is stored, with the objects of its archive; reads no message."""
     thread_id = state.thread_id or state.session_id
     found = await find_thread(viewed, thread_id)
-    return place_of(thread_id, found, archives=viewed.threads.archives)
+    place = place_of(thread_id, found, archives=viewed.threads.archives)
+    archive = await _read_archive(viewed.threads, thread_id)
+    return place.model_copy(update=archive | {"problem": place.problem or archive.get("problem")})
+
+
+async def verify_thread(viewed: ViewedSessions, state: SessionState) -> Audit | None:
+    """Read and verify all of the archive of a session's thread; None where there is no archive.
+
+    Raises:
+        StoreUnavailableError: The archive does not answer.
+    """
+    if not isinstance(viewed.threads, TieredThreads):
+        return None
+    return await viewed.threads.upkeep.audit(state.thread_id or state.session_id)
+
+
+async def _read_archive(threads: ThreadStore, thread_id: str) -> dict[str, Any]:
+    """Fields of a `ThreadPlace` about the archive; ``problem`` among them where it could not be read."""
+    if not isinstance(threads, TieredThreads):
+        return {}
+    try:
+        return await wait_for_archive(lambda: _list_archive(threads, thread_id))
+    except (*PASSING, TimeoutError) as error:
+        return {"problem": describe_problem(error) if isinstance(error, HelixError) else NO_ANSWER}
+
+
+async def _list_archive(threads: TieredThreads, thread_id: str) -> dict[str, Any]:
+    manifest, segments = await threads.list_contents(thread_id)
+    prefix = threads.layout.thread_prefix(thread_id)
+    objects, size = 0, 0
+    async for info in threads.blobs.list(prefix):
+        objects, size = objects + 1, size + info.size
+    shown = [] if manifest.is_absent else segments[-MAX_SEGMENTS:]
+    places = [
+        SegmentPlace(
+            name=threads.layout.segment_key(thread_id, ref).removeprefix(prefix),
+            first=ref.first,
+            stop=ref.stop,
+            bytes=ref.size,
+        )
+        for ref in shown
+    ]
+    if manifest.inline and not manifest.is_absent:
+        inline = SegmentPlace(
+            name="manifest",
+            first=manifest.inline_first,
+            stop=manifest.head.position,
+            bytes=size_of(manifest.inline),
+        )
+        places.append(inline)
+    return {
+        "manifest_version": manifest.version or None,
+        "segments": tuple(places),
+        "segments_left_out": len(segments) - len(shown),
+        "objects": objects,
+        "object_bytes": size,
+    }

@@ -1,18 +1,39 @@
 """Sessions as people see them: lists, one session, its conversation, its state, its tree."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 
 from helix_temporal.agents import Agent
 from helix_temporal.client import ReadableStores
 from helix_temporal.models.states import SessionState
-from helix_temporal.views import queries, turn_pages
+from helix_temporal.models.streams import StoredChunk
+from helix_temporal.stores.protocols.threads import Audit
+from helix_temporal.views import (
+    calls,
+    context,
+    live,
+    places,
+    queries,
+    states,
+    timeline,
+    tree,
+    turn_pages,
+    turn_places,
+)
 from helix_temporal.views.access import Admits, ViewedSessions
 from helix_temporal.views.filters import SessionFilter
 from helix_temporal.views.models import (
+    CheckpointList,
     ConversationPage,
+    FoundCall,
+    ModelContext,
+    RunList,
+    SessionBranch,
     SessionList,
     SessionOverview,
     SessionView,
+    StateAt,
+    StateComparison,
+    ThreadPlace,
     UsageSums,
     WholeMessage,
 )
@@ -53,7 +74,35 @@ class SessionViews:
         """All of them; memory stays flat."""
         return queries.iterate_sessions(self._viewed, wanted)
 
+    def find_calls(
+        self,
+        wanted: SessionFilter = EVERY_SESSION,
+        *,
+        tool: str | None = None,
+        failed: bool | None = None,
+        since: int | None = None,
+        until: int | None = None,
+    ) -> AsyncIterator[FoundCall]:
+        """Tool calls in the sessions of a filter, newest session first; ``since``, ``until``: of the call."""
+        found = calls.CallFilter(tool=tool, failed=failed, since=since, until=until)
+        return calls.find_calls(self._viewed, wanted, found)
+
     # -- one session
+
+    async def find_session_calls(
+        self,
+        session_id: str,
+        *,
+        tool: str | None = None,
+        failed: bool | None = None,
+        since: int | None = None,
+        until: int | None = None,
+    ) -> AsyncIterator[FoundCall]:
+        """As `find_calls`, of one session."""
+        state = await self._viewed.load_state(session_id)
+        wanted = calls.CallFilter(tool=tool, failed=failed, since=since, until=until)
+        async for found in calls.find_session_calls(self._viewed, state, wanted):
+            yield found
 
     async def load_state(self, session_id: str) -> SessionState:
         """As it is stored."""
@@ -77,7 +126,97 @@ class SessionViews:
         state = await self._viewed.load_state(session_id)
         return await turn_pages.read_turns(self._viewed, state, before=before, after=after, turns=limit)
 
+    async def read_turn(self, session_id: str, number: int) -> ConversationPage:
+        """One turn with whole texts; a very long one goes on at ``after``.
+
+        Raises InvalidRequestError: there is no such turn (as below).
+        """
+        state = await self._viewed.load_state(session_id)
+        return await turn_pages.read_turn(self._viewed, state, number)
+
+    async def find_turn(self, session_id: str, number: int) -> int:
+        """The position at which a turn begins."""
+        state = await self._viewed.load_state(session_id)
+        return await turn_places.find_turn(self._viewed, state, number)
+
     async def read_message(self, session_id: str, position: int) -> WholeMessage:
         """One message with all its text.  Raises InvalidRequestError: there is none at this position."""
         state = await self._viewed.load_state(session_id)
         return await turn_pages.read_message(self._viewed, state, position)
+
+    # -- what the model was given, states, runs, sub-agents, storage
+
+    async def get_context(self, session_id: str, position: int) -> ModelContext:
+        """What the model was given that gave the message at this position.
+
+        Raises:
+            InvalidRequestError: No model's answer stands there.
+        """
+        state = await self._viewed.load_state(session_id)
+        whole = await turn_pages.read_message(self._viewed, state, position)
+        return await context.read_context(
+            self._viewed,
+            self._agents,
+            whole.thread_id,
+            session_id,
+            position,
+            turn=whole.turn,
+            step=whole.message.step,
+        )
+
+    async def get_state(self, session_id: str, checkpoint_id: str | None = None) -> StateAt:
+        """The application's values, now or at a checkpoint.
+
+        Raises:
+            CheckpointNotFoundError: The session has no such checkpoint.
+        """
+        state = await self._viewed.load_state(session_id)
+        return await states.read_state(self._viewed, state, checkpoint_id)
+
+    async def compare_states(self, session_id: str, before: str, after: str | None = None) -> StateComparison:
+        """Where the values at two checkpoints differ, or since one; raises as `get_state`."""
+        state = await self._viewed.load_state(session_id)
+        return await states.compare_states(self._viewed, state, before, after)
+
+    async def list_checkpoints(
+        self, session_id: str, *, limit: int = 50, cursor: str | None = None
+    ) -> CheckpointList:
+        """A page, newest first.  Raises InvalidCursorError, InvalidRequestError."""
+        await self._viewed.load_state(session_id)
+        return await states.list_checkpoints(self._viewed, session_id, limit, cursor)
+
+    async def list_runs(self, session_id: str, *, limit: int = 50, cursor: str | None = None) -> RunList:
+        """A page, newest first, with discarded attempts.  Raises InvalidCursorError, InvalidRequestError."""
+        state = await self._viewed.load_state(session_id)
+        return await timeline.list_runs(self._viewed, state, limit, cursor)
+
+    async def get_tree(self, session_id: str) -> SessionBranch:
+        """The session with all sub-agents' sessions below it, and what each and all of them used."""
+        return await tree.read_tree(self._viewed, await self._viewed.load_state(session_id))
+
+    async def get_place(self, session_id: str) -> ThreadPlace:
+        """How its thread is stored, with the objects of its archive."""
+        return await places.read_place(self._viewed, await self._viewed.load_state(session_id))
+
+    async def verify_thread(self, session_id: str) -> Audit | None:
+        """Read and verify all of its thread's archive; None where there is no archive."""
+        return await places.verify_thread(self._viewed, await self._viewed.load_state(session_id))
+
+    # -- live
+
+    async def find_live_place(self, session_id: str) -> int:
+        """The stream's sequence behind which the turn under way begins; of an idle session its newest.
+
+        Raises:
+            InvalidConfigError: No stream store is known.
+        """
+        return await live.find_live_place(self._viewed, session_id)
+
+    def follow_session(self, session_id: str, after: int | None = None) -> AsyncGenerator[StoredChunk]:
+        """Chunks of its stream, also of turns that begin later, until it is deleted.
+
+        Raises:
+            StreamTruncatedError: What comes next is not kept any more: load the session anew.
+            StreamFailedError, StoreUnavailableError, InvalidConfigError: See `live.follow_session`.
+        """
+        return live.follow_session(self._viewed, session_id, after)

@@ -91,7 +91,7 @@ async def _read_backward(reader: "PartReader", before: int | None, turns: int) -
 async def _read_forward(reader: "PartReader", after: int, turns: int) -> FoundPart:
     page = await reader.read(max(after - 1, 0), None, backward=False)
     if page is None or page.first + len(page.messages) <= after:
-        return _empty_part(reader, page)
+        return _empty_part(reader, page, at_end=True)
     at = after - page.first
     context, messages = page.messages[:at], page.messages[at:]
     starts = _starts_of(context, messages, page.first + at)
@@ -163,9 +163,11 @@ async def _finish_part(reader: "PartReader", part: ThreadPart) -> FoundPart:
     )
 
 
-def _empty_part(reader: "PartReader", page: ThreadPage | None) -> FoundPart:
+def _empty_part(reader: "PartReader", page: ThreadPage | None, *, at_end: bool = False) -> FoundPart:
     committed, head = (0, 0) if page is None else (page.committed, page.head.position)
-    return FoundPart(ThreadPart(0, (), committed=committed, head=head), problem=reader.problem)
+    first = head if at_end else 0
+    part = ThreadPart(first, (), committed=committed, head=head)
+    return FoundPart(part, before=first if first > reader.lowest else None, problem=reader.problem)
 
 
 class PartReader:

@@ -13,6 +13,7 @@ from helix_temporal.views.models import ConversationPage, ConversationTurn, Turn
 from helix_temporal.views.places import find_thread
 from helix_temporal.views.session_facts import read_waits
 from helix_temporal.views.thread_parts import FoundPart, read_part
+from helix_temporal.views.turn_places import find_turn
 from helix_temporal.views.turn_runs import read_runs
 from helix_temporal.views.waits import list_outcomes, list_waits
 
@@ -58,6 +59,23 @@ def page_of(
     )
 
 
+async def read_turn(viewed: ViewedSessions, state: SessionState, number: int) -> ConversationPage:
+    """One turn with whole texts; one that is longer than a page goes on at the page's ``after``.
+
+    Raises:
+        InvalidRequestError: See `turn_places.find_turn`.
+    """
+    start = await find_turn(viewed, state, number)
+    thread_id = state.thread_id or state.session_id
+    found = await read_part(viewed.threads, thread_id, before=None, after=start, turns=1)
+    facts, problem = await read_facts(viewed, state, found.part)
+    made = build_conversation(found.part, facts, most=None)
+    turns = [
+        each if each.number is not None else each.model_copy(update={"number": number}) for each in made.turns
+    ]
+    return page_of(state, found, turns, made.lost, found.problem or problem)
+
+
 async def read_message(viewed: ViewedSessions, state: SessionState, position: int) -> WholeMessage:
     """A message with all its text, its calls with their results.
 
@@ -89,7 +107,6 @@ async def read_facts(
     runs: tuple[Run, ...] = ()
     problem: str | None = None
     entries: Sequence[UsageEntry] = ()
-    waiting = list_waits(state, None)
     try:
         if viewed.sessions is not None:
             runs = await read_runs(viewed.sessions, state.session_id, part)
@@ -97,6 +114,8 @@ async def read_facts(
     except PASSING as error:
         problem = describe_problem(error)
     at_end = part.stop >= part.head
+    live = next((run for run in runs if run.run_id == state.current_run_id), None)
+    waiting = list_waits(state, None if live is None else live.turn)
     if viewed.sessions is None and at_end:
         found = await find_thread(viewed, state.thread_id or state.session_id)
         waiting = await read_waits(viewed, state, found.facts, None)

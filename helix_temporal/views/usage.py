@@ -1,8 +1,8 @@
 """What sessions used, in the words of the views."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
-from typing import Final
+from typing import Final, TypeVar
 
 from helix_temporal.models import usage as recorded
 from helix_temporal.models.messages import Usage
@@ -11,6 +11,8 @@ from helix_temporal.session.record import SessionRecord
 from helix_temporal.stores.usage import roll_up, sub_session_ids
 from helix_temporal.views.access import ViewedSessions
 from helix_temporal.views.models import ModelCall, TokenSums, ToolSums, UsageSums
+
+T = TypeVar("T")
 
 _FEW: Final = 2_000
 """Entries that are added up for a page."""
@@ -113,3 +115,38 @@ def model_call_of(entry: TokenUsageEntry) -> ModelCall:
 def add_tokens(one: TokenSums, other: TokenSums) -> TokenSums:
     """The sums of both."""
     return TokenSums(**{name: getattr(one, name) + getattr(other, name) for name in TokenSums.model_fields})
+
+
+def add_usage(one: UsageSums, other: UsageSums) -> UsageSums:
+    """The sums of both, which are of different sessions."""
+    costs = [each.cost_usd for each in (one, other) if each.cost_usd is not None]
+    counts = ("model_calls", "tool_calls", "failed_tool_calls", "sub_agent_calls", "duration_ms")
+    return UsageSums(
+        **{name: getattr(one, name) + getattr(other, name) for name in counts},
+        tokens=add_tokens(one.tokens, other.tokens),
+        cost_usd=sum(costs, Decimal()) if costs else None,
+        by_model=_add_by_name(one.by_model, other.by_model, add_tokens),
+        by_tool=_add_by_name(one.by_tool, other.by_tool, _add_tools),
+        custom=_add_by_name(
+            one.custom, other.custom, lambda ours, theirs: _add_by_name(ours, theirs, Decimal.__add__)
+        ),
+        session_ids=tuple(dict.fromkeys((*one.session_ids, *other.session_ids))),
+        first_at=min((each for each in (one.first_at, other.first_at) if each is not None), default=None),
+        last_at=max((each for each in (one.last_at, other.last_at) if each is not None), default=None),
+        complete=one.complete and other.complete,
+    )
+
+
+def _add_by_name(one: Mapping[str, T], other: Mapping[str, T], add: Callable[[T, T], T]) -> dict[str, T]:
+    return {
+        **one,
+        **{name: add(one[name], value) if name in one else value for name, value in other.items()},
+    }
+
+
+def _add_tools(one: ToolSums, other: ToolSums) -> ToolSums:
+    return ToolSums(
+        calls=one.calls + other.calls,
+        failed=one.failed + other.failed,
+        duration_ms=one.duration_ms + other.duration_ms,
+    )

@@ -1,5 +1,6 @@
 """What users install: the wheel, and the versions it is tested with."""
 
+import os
 import re
 import subprocess
 import sys
@@ -90,7 +91,7 @@ def places(requirement: Requirement) -> list[tuple[str, str]]:
     return [(canonicalize_name(requirement.name), extra) for extra in ("", *requirement.extras)]
 
 
-@pytest.mark.parametrize("command", ["", "worker", "thread show"])
+@pytest.mark.parametrize("command", ["", "worker", "thread show", "inspect"])
 def test_the_command_line_needs_no_extra(command: str, about: Message) -> None:
     """After a plain ``pip install`` each command is there, and says what it does."""
     required = [Requirement(text) for text in about.get_all("Requires-Dist", [])]
@@ -122,6 +123,71 @@ def test_the_wheel_holds_every_file_of_the_package(files: set[str]) -> None:
     assert wanted <= files
     assert "helix_temporal/py.typed" in files
     assert any(name.endswith(".lua") for name in files)
+
+
+@pytest.fixture(scope="module")
+def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel as it is released, which is built from the sdist, not from the tree."""
+    target = tmp_path_factory.mktemp("released")
+    built = subprocess.run(
+        [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(target), str(ROOT)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert built.returncode == 0, built.stdout + built.stderr
+    with zipfile.ZipFile(next(target.glob("*.whl"))) as archive:
+        archive.extractall(target / "unpacked")
+    return target / "unpacked"
+
+
+def test_the_released_wheel_holds_what_git_has(unpacked: Path) -> None:
+    """Others have released pages whose files were lost between the tree, the sdist and the wheel."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "helix_temporal"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    tracked = {name for name in listed.stdout.split("\0") if name and (ROOT / name).exists()}
+    held = {
+        path.relative_to(unpacked).as_posix(): path.read_bytes()
+        for path in unpacked.joinpath("helix_temporal").rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert tracked <= held.keys()
+    assert [name for name in sorted(tracked) if held[name] != (ROOT / name).read_bytes()] == []
+
+
+SHOWN: str = """
+import asyncio, httpx
+import helix_temporal
+from helix_temporal.backends import Backends
+from helix_temporal.inspector import create_inspector
+from helix_temporal.settings import Settings
+
+app = create_inspector(Backends(Settings()))
+transport = httpx.ASGITransport(app, client=("127.0.0.1", 5))
+
+async def show():
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:1") as browser:
+        page = await browser.get(f"/?token={app.state.access.token}", follow_redirects=True)
+        kept = {"/static/" + part.split(chr(34))[0] for part in page.text.split("/static/")[1:]}
+        return [page.status_code, len(kept) > 2, {(await browser.get(link)).status_code for link in kept}]
+
+print(helix_temporal.__file__, asyncio.run(show()))
+"""
+
+
+def test_the_released_wheel_shows_its_pages(unpacked: Path) -> None:
+    """With its own templates, style and scripts: not those of the tree beside it."""
+    ran = subprocess.run(
+        [sys.executable, "-c", SHOWN],
+        cwd=unpacked,
+        env={**os.environ, "PYTHONPATH": str(unpacked)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    assert ran.stdout.strip() == f"{unpacked / 'helix_temporal' / '__init__.py'} [200, True, {{200}}]"
 
 
 def test_the_wheel_holds_nothing_else(files: set[str]) -> None:

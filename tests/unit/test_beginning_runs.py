@@ -4,7 +4,9 @@ import asyncio
 from typing import Any
 
 import pytest
+from temporalio.testing import ActivityEnvironment
 
+from helix_temporal.activities._runtime import executing_workflow
 from helix_temporal.activities.live import Streaming
 from helix_temporal.activities.payloads import Payloads
 from helix_temporal.activities.session_sync import SessionSync
@@ -96,6 +98,17 @@ async def test_a_run_is_seen_while_its_model_is_called(scene: Scene) -> None:
     scene.answers.set()
     await step
     assert await scene.run_is(RunStatus.COMPLETED)
+
+
+async def test_a_run_names_the_execution_that_runs_it(scene: Scene) -> None:
+    """From a session's page people go on to that of its workflow; outside of one there is nothing to name."""
+    environment = ActivityEnvironment()
+    await environment.run(scene.stepper.run, await scene.open())
+    run = await scene.store.get_run("s", "run")
+    assert run is not None
+    info = environment.info
+    assert (run.workflow_id, run.workflow_run_id) == (info.workflow_id, info.workflow_run_id)
+    assert executing_workflow() == {}
 
 
 async def test_a_model_does_not_wait_for_its_run(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from helix_temporal.models.agents import TextDelta
 from helix_temporal.models.messages import Usage
 from helix_temporal.models.steps import RunStepInput, RunStepResult, StepInput
 from helix_temporal.models.stored_messages import EMPTY
-from helix_temporal.models.streams import ChunkBase, RunEnded, StepCommitted
+from helix_temporal.models.streams import ChunkBase, RunEnded, RunStarted, StepCommitted, StreamLimits
 from helix_temporal.stores.memory import MemoryPayloads, MemoryThreads
 from helix_temporal.stores.memory.streams import MemoryStreams
 from helix_temporal.stores.memory.usage import MemoryUsage
@@ -92,10 +92,10 @@ class Place:
             used=UsageLog(self.usage),
         )
 
-    async def run(self) -> RunStepResult:
+    async def run(self, step: RunStepInput = STEP) -> RunStepResult:
         """One attempt of the step, in a thread that is open."""
         await self.threads.open(OpenThread("s1", 5, "o"))
-        return await self.stepper.run(STEP)
+        return await self.stepper.run(step)
 
     def told(self) -> list[ChunkBase]:
         """All that the stream holds."""
@@ -130,6 +130,35 @@ async def test_a_step_that_is_found_standing_tells_nothing_twice() -> None:
     again = await place.stepper.run(STEP)
     assert again.head == first.head
     assert place.types() == told == WHOLE
+
+
+@pytest.mark.parametrize(
+    ("asked", "shown"),
+    [
+        (["hello"], ("hello",)),
+        (["a" * 1_500, "b" * 1_500, "c"], ("a" * 1_500, "b" * 500)),
+        (["é" * 2_001], ("é" * 2_000,)),
+    ],
+    ids=["short", "several", "long"],
+)
+async def test_a_turn_begins_with_what_was_asked(asked: list[str], shown: tuple[str, ...]) -> None:
+    """Whoever follows a session sees the question before the thread has it; of a long one, the begin."""
+    place = Place(Model("hi"))
+    inputs = tuple(StepInput(id=f"m{at}", text=text) for at, text in enumerate(asked))
+    await place.run(STEP.model_copy(update={"inputs": inputs}))
+    begun = place.told()[0]
+    assert isinstance(begun, RunStarted)
+    assert begun.texts == shown
+    assert begun.message_ids == tuple(each.id for each in inputs)
+
+
+async def test_a_turn_begins_without_texts_where_chunks_are_small() -> None:
+    """That it begins is more than what it says: clients find their turn by it."""
+    place = Place(Model("hi"), MemoryStreams(limits=StreamLimits(max_chunk_bytes=1024)))
+    await place.run(STEP.model_copy(update={"inputs": (StepInput(id="m1", text="x" * 2_000),)}))
+    begun = place.told()[0]
+    assert isinstance(begun, RunStarted)
+    assert (begun.message_ids, begun.texts) == (("m1",), ())
 
 
 @pytest.fixture

@@ -234,6 +234,14 @@ def test_a_summary_of_what_is_cut_goes() -> None:
     assert apply_open(state, header_at(3), opening()).summary is None
 
 
+def test_a_summary_whose_text_was_kept_by_an_answer_that_is_cut_is_kept_anew() -> None:
+    """The next answer that is given with it has the text; else nobody could see it later."""
+    summary = Summary(text="s", upto=Head(position=4, last_id="m3"), kept=9)
+    state = SessionRecord(summary=summary)
+    assert apply_open(state, header_at(10), opening()).summary == summary
+    assert apply_open(state, header_at(9), opening()).summary == Summary(text="s", upto=summary.upto)
+
+
 async def test_a_slice_that_was_saved_meanwhile_is_put_right_as_it_is_then() -> None:
     """A hook may save values between the look and the write."""
     threads = await thread_of("ua")

@@ -31,7 +31,9 @@ def shape_of(row: Mapping[str, Any]) -> str:
 
 EXTRAS: Final = "helix"
 """The member of a row that we wrote, for what its envelope has no place for."""
-_EXTRA: Final = frozenset({"content", "name", "usage", "summary_usage", "finish", "provider", "metadata"})
+_EXTRA: Final = frozenset(
+    {"content", "name", "usage", "summary_usage", "finish", "given", "provider", "metadata"}
+)
 
 
 def digest_of(row: Mapping[str, Any]) -> str:

@@ -182,6 +182,7 @@ class StreamStore(Protocol):
         from_sequence: int | None = None,
         after_sequence: int | None = None,
         run_id: str | None = None,
+        patient: bool = False,
     ) -> ResumableReader | None:
         """Chunks from a sequence on, that one included or not; from the start without either.
 
@@ -192,6 +193,7 @@ class StreamStore(Protocol):
             from_sequence: Begin with this one.
             after_sequence: Begin with the one after this.
             run_id: Only what writers of this run wrote.
+            patient: Wait on however long the producer is silent, as that of an idle session is.
 
         Raises:
             InvalidRequestError: Both places are given.

@@ -373,13 +373,15 @@ class QueryPlan:
         return Span(b"(" + entry if entry >= span.lowest[1:] else span.lowest, span.highest)
 
     def spans_to_count(self, facet: bytes, after: bytes | None, skip: int) -> Sequence[tuple[Span, int]]:
-        """Spans in which what matches is counted, and how much of it must be known."""
+        """Spans in which what matches is looked for, and counted if asked; and how much must be known."""
         whole, most = self.span_of(facet), skip + self.query.limit + 1
         if not self.in_order:
             return ((whole, _EVERY),)
         if after is None:
             return ((whole, most),)
         beyond = self.span_beyond(facet, after)
+        if not self.query.count:
+            return ((beyond, most),)
         if self.descending:
             before = Span(_other_side(beyond.highest), whole.highest)
         else:
@@ -615,7 +617,7 @@ class SessionLists:
     async def _sift_span(
         self, plan: QueryPlan, span: Span, most: int, groups: Sequence[bytes]
     ) -> tuple[int, Sequence[bytes]]:
-        """How many of a span match, and the first ``most`` of them."""
+        """How many of a span match, and the first ``most`` of them; it is read to the end only to count."""
         total, found, last = 0, list[bytes](), b""
         while True:
             rest = span if not last else plan.span_after(span, last)
@@ -632,7 +634,7 @@ class SessionLists:
             )
             total += int(count)
             found += places
-            if not last:
+            if not last or (len(found) >= most and not plan.query.count):
                 return total, found
 
     async def _run_script(self, script: Script, keys: Sequence[str], *args: Value) -> list[bytes]:

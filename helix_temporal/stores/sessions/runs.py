@@ -288,6 +288,8 @@ def _child_row(ref: SubSessionRef, order: int) -> SessionRow:
 
 _TRIES: Final = 20
 _MANY: Final = 1_000
+_LAST_TURN: Final = 2**53 - 2
+"""All stores can compare this number, and the next one."""
 
 
 async def start_run(
@@ -363,8 +365,10 @@ async def list_runs(
     count: bool = True,
 ) -> Page[Run]:
     """See `RunStore.list_runs`."""
-    # No key sorts before the empty one: the page goes on with the turn below.
-    after = None if through_turn is None else (checked_count(through_turn, "through_turn") + 1, "")
+    after = None
+    if through_turn is not None:
+        # No key sorts before the empty one: the page goes on with the turn below.
+        after = min(checked_count(through_turn, "through_turn"), _LAST_TURN) + 1, ""
     return await store.read_page(
         session_id,
         RowKind.RUN,

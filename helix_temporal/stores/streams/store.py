@@ -5,6 +5,7 @@ A backend brings five atomic operations (`_append_batch`, `_read_view`, `_change
 """
 
 import asyncio
+import math
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -166,6 +167,7 @@ class Streams(ABC):
         from_sequence: int | None = None,
         after_sequence: int | None = None,
         run_id: str | None = None,
+        patient: bool = False,
     ) -> StreamReading[StoredChunk] | None:
         """See `StreamStore.create_resumable_reader`."""
         if from_sequence is not None and after_sequence is not None:
@@ -173,10 +175,16 @@ class Streams(ABC):
         after = after_sequence or 0 if from_sequence is None else from_sequence - 1
         if not 0 <= after < _MOST:
             raise InvalidRequestError(f"sequence {after + 1}: they count from 1")
-        return await self._open_reader(stream_id, after, lambda stored: stored, run_id)
+        return await self._open_reader(stream_id, after, lambda stored: stored, run_id, patient=patient)
 
     async def _open_reader(
-        self, stream_id: str, after: int, shown: Callable[[StoredChunk], T], run_id: str | None
+        self,
+        stream_id: str,
+        after: int,
+        shown: Callable[[StoredChunk], T],
+        run_id: str | None,
+        *,
+        patient: bool = False,
     ) -> StreamReading[T] | None:
         view = await self._read_view(validate_id(stream_id, "stream id"), after, PAGE)
         if view is None:
@@ -188,7 +196,7 @@ class Streams(ABC):
             self._get_feed,
             shown,
             run_id=run_id,
-            abandoned_after=self.limits.abandoned_after,
+            abandoned_after=math.inf if patient else self.limits.abandoned_after,
         )
 
     def _get_feed(self, view: View) -> Feed:

@@ -9,6 +9,7 @@ from helix_temporal.errors import InvalidRequestError, TooLargeError
 from helix_temporal.models.ids import validate_id
 from helix_temporal.models.streams import (
     ChunkBase,
+    RunStarted,
     StepDiscarded,
     TextChunk,
     Thinking,
@@ -135,7 +136,10 @@ class Writing:
         return body
 
     def _split_chunk(self, chunk: ChunkBase) -> list[ChunkBase]:
-        """The chunk, or several that say the same."""
+        """The chunk, or several that say the same; a turn's begin that is too large has no texts."""
+        if isinstance(chunk, RunStarted) and chunk.texts:
+            fits = len(to_bytes(chunk, self._stamp)) < self._max_bytes // 2
+            return [chunk if fits else chunk.model_copy(update={"texts": ()})]
         if not isinstance(chunk, TextChunk | Thinking | ToolArgStreamDelta):
             return [chunk]
         field = "content" if isinstance(chunk, Thinking) else "delta"

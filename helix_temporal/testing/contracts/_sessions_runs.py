@@ -141,6 +141,24 @@ class RunContract(SessionFixtures):
         assert await store.get_current_run(session_id) is None
         assert (await loaded(store, session_id)).current_run_id is None
 
+    async def test_runs_are_listed_from_a_turn_on(
+        self, store: SessionStore, state: SessionState, session_id: str
+    ) -> None:
+        """A link to one turn among thousands reads it alone; nothing is counted for it."""
+        for n in range(1, 8):
+            await finished(store, session_id, f"run-{n}")
+        page = await store.list_runs(session_id, limit=2, through_turn=5, count=False)
+        assert [each.turn for each in page.items] == [5, 4]
+        assert (page.total, page.has_more) == (None, True)
+        rest = await store.list_runs(session_id, limit=9, cursor=page.next_cursor, count=False)
+        assert [each.turn for each in rest.items] == [3, 2, 1]
+        beyond = await store.list_runs(session_id, limit=1, through_turn=99, count=False)
+        assert [each.turn for each in beyond.items] == [7]
+        before = await store.list_runs(session_id, through_turn=0, count=False)
+        assert (before.items, before.has_more) == ((), False)
+        with pytest.raises(InvalidRequestError):
+            await store.list_runs(session_id, through_turn=-1)
+
     async def test_a_run_ends_once(self, store: SessionStore, state: SessionState, session_id: str) -> None:
         """With its reason and time; a repeat is accepted, another end is not (case 94)."""
         await started(store, session_id, "run-1")

@@ -133,6 +133,19 @@ class StreamReadContract(StreamFixtures):
         with pytest.raises(StreamAbandonedError):
             await take(reader, 1)
 
+    async def test_a_patient_reader_waits_however_long_a_producer_is_silent(self, make: MakeStreams) -> None:
+        """Between two turns nobody writes for hours, and whoever looks on wants the next one."""
+        streams = make(StreamLimits(abandoned_after=0.1))
+        stream_id = await a_stream(streams, 2)
+        writer = await writer_on(streams, stream_id)
+        reader = await streams.create_resumable_reader(stream_id, patient=True)
+        assert reader is not None
+        reading = asyncio.create_task(take(reader, 3))
+        await asyncio.sleep(0.5)
+        await writer.write(a_delta("x"))
+        assert sequences(await reading) == [1, 2, 3]
+        await reader.aclose()
+
     async def test_a_producer_that_beats_is_not_given_up(self, make: MakeStreams) -> None:
         """A model may think for longer than that."""
         streams = make(StreamLimits(abandoned_after=1.0))

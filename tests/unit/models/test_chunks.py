@@ -33,6 +33,7 @@ SOME: tuple[streams.ChunkBase, ...] = (
     streams.StepCommitted(step_id="s1", message_id="m", position=4),
     streams.StepDiscarded(step_id="s1", attempt=1),
     streams.RunStarted(turn=1, message_ids=("u1", "u2")),
+    streams.RunStarted(turn=1, message_ids=("u1", "u2"), texts=("hello", "…")),
     streams.RunEnded(status="completed", exit_reason="answered", message_id="m", position=4),
     streams.RunPaused(reason="a person is asked"),
     streams.RunResumed(),

@@ -1,0 +1,171 @@
+"""Who may look at what, and do what: an application's `authorise`, or the token of a link on this machine."""
+
+import hmac
+import inspect
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+from typing import Final, Literal
+from urllib.parse import urlencode
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from helix_temporal.errors import InvalidConfigError
+from helix_temporal.views.filters import SessionFilter
+from helix_temporal.views.models import SessionOverview
+from helix_temporal.views.sessions import Admits
+
+Action = Literal["approve", "answer", "stop"]
+ACTIONS: Final[frozenset[Action]] = frozenset({"approve", "answer", "stop"})
+
+
+@dataclass(frozen=True, slots=True)
+class Viewer:
+    """Somebody who may look.
+
+    Attributes:
+        reads: Which sessions exist for them: a filter, or a function of a session.  All others are as if they
+            were not there: in lists, by their id, as a sub-agent's, live, and for actions.
+        may: What they may do where actions are on.
+        name: For limits per viewer and the log; shown to nobody else.
+    """
+
+    reads: SessionFilter | Admits = field(default_factory=SessionFilter)
+    may: frozenset[Action] = frozenset()
+    name: str = ""
+
+
+Authorise = Callable[[Request], "Viewer | Awaitable[Viewer | None] | None"]
+"""Who asks; None refuses.  May raise `starlette.exceptions.HTTPException`, such as a redirect to a login."""
+
+
+def admits_by(reads: SessionFilter | Admits) -> Admits:
+    """Whether a session is one of these.
+
+    Raises:
+        InvalidConfigError: The filter asks for what no single session tells by itself.
+    """
+    if not isinstance(reads, SessionFilter):
+        return reads
+    if reads.need is not None:
+        raise InvalidConfigError(
+            f"Viewer.reads: need={reads.need!r} says what a session waits for, which changes; "
+            "give a user, an agent, tags, metadata, or a function"
+        )
+    return lambda session: _fits(session, reads)
+
+
+def _fits(session: SessionOverview, wanted: SessionFilter) -> bool:
+    given: tuple[tuple[object, object], ...] = (
+        (wanted.user_id, session.user_id),
+        (wanted.agent, session.agent),
+        (wanted.parent_session_id, session.parent_session_id),
+    )
+    return (
+        all(want is None or want == has for want, has in given)
+        and (not wanted.status or session.status in wanted.status)
+        and set(wanted.tags) <= set(session.tags)
+        and _has_metadata(session.metadata, wanted.metadata)
+        and (wanted.since is None or session.updated_at >= wanted.since)
+        and (wanted.until is None or session.updated_at < wanted.until)
+        and not (wanted.roots and session.parent_session_id is not None)
+    )
+
+
+def _has_metadata(has: Mapping[str, object], wanted: Mapping[str, str]) -> bool:
+    return all(name in has and _as_text(has[name]) == value for name, value in wanted.items())
+
+
+def _as_text(value: object) -> str:
+    return value if isinstance(value, str) else str(value)
+
+
+async def find_viewer(authorise: Authorise, request: Request) -> Viewer:
+    """Who asks.
+
+    Raises:
+        HTTPException: 403: nobody who may look.
+    """
+    answer = authorise(request)
+    viewer = await answer if inspect.isawaitable(answer) else answer
+    if not isinstance(viewer, Viewer):
+        raise HTTPException(403)
+    return viewer
+
+
+LOOPBACK_NAMES: Final = ("localhost", "127.0.0.1", "[::1]")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches what listens there."""
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+class LocalAccess:
+    """Access for whoever has the link that was printed, on this machine.
+
+    The link's token is exchanged for a cookie at its first use, so that it stays out of the history, of
+    ``Referer`` and of what is copied from the address bar.
+
+    Args:
+        token: A random one by default.
+        may: What the holder of the link may do where actions are on.
+    """
+
+    def __init__(self, token: str | None = None, *, may: frozenset[Action] = ACTIONS) -> None:
+        self.token = secrets.token_urlsafe(32) if token is None else token
+        self._viewer = Viewer(may=may, name="local")
+
+    def __call__(self, request: Request) -> Viewer | None:
+        """The viewer, if the request has the token as a cookie or in its link."""
+        if request.client is None or not is_loopback(request.client.host):
+            return None
+        return self._viewer if self._has_token(request.cookies.get(cookie_name(request))) else None
+
+    def exchange_token(self, request: Request) -> Response | None:
+        """A link with the token leads to the same page without it, and leaves a cookie; None: it has none.
+
+        Raises:
+            HTTPException: 403: the token is another one.
+        """
+        if "token" not in request.query_params:
+            return None
+        if request.client is None or not is_loopback(request.client.host):
+            raise HTTPException(403)
+        if not self._has_token(request.query_params["token"]):
+            raise HTTPException(403)
+        rest = urlencode([pair for pair in request.query_params.multi_items() if pair[0] != "token"])
+        path = request.scope["path"].replace("\\", "/")
+        # Two slashes at the begin would name another host.
+        there = "/" + path.lstrip("/") + (f"?{rest}" if rest else "")
+        response = RedirectResponse(there, 303)
+        response.set_cookie(
+            cookie_name(request),
+            self.token,
+            path=cookie_path(request),
+            httponly=True,
+            samesite="strict",
+            secure=request.url.scheme == "https",
+        )
+        return response
+
+    def _has_token(self, given: str | None) -> bool:
+        return given is not None and hmac.compare_digest(given.encode(), self.token.encode())
+
+
+def cookie_name(request: Request, what: str = "token") -> str:
+    """A cookie of this port's: browsers send cookies to all ports of a host."""
+    server = request.scope.get("server")
+    port = server[1] if server else None
+    return f"helix_inspector_{what}_{port}" if port else f"helix_inspector_{what}"
+
+
+def cookie_path(request: Request) -> str:
+    """The path of the application, so that others on the host don't get its cookies."""
+    return request.scope.get("root_path") or "/"

@@ -1,0 +1,261 @@
+"""What a viewer can do: approve or deny, answer a call, stop a turn.
+
+Every form says what it was decided on: the call, or the run.  The session itself compares, so a page that
+was left open cannot act on a session that went on.  What became of it is told on the conversation's page, in
+words of ours alone: the address only has its name, and nobody can put other words there by a link.
+"""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+from urllib.parse import parse_qsl
+
+from pydantic import JsonValue
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import RedirectResponse, Response
+
+from helix_temporal.client import SessionClient, SubmitReply
+from helix_temporal.errors import (
+    HelixError,
+    InvalidRequestError,
+    NotFoundError,
+    NoWorkerError,
+    SessionExpiredError,
+    SessionTerminatedError,
+    StoreUnavailableError,
+    TooLargeError,
+)
+from helix_temporal.inspector.access import Action
+from helix_temporal.inspector.defences import check_form
+from helix_temporal.inspector.page_request import PageRequest
+from helix_temporal.models.waiting import ToolApproval, name_waiting_call
+from helix_temporal.views.models import CallStatus, SessionView
+
+MAX_FORM: Final = 2 * 1024 * 1024
+"""Bytes of a form: an answer may have one MiB, and each byte of it three in a form."""
+_BODY_SECONDS: Final = 10.0
+_ACTION_SECONDS: Final = 30.0
+
+Tone = Literal["good", "wait", "bad"]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of an action, as the page tells it."""
+
+    text: str
+    tone: Tone
+
+
+OUTCOMES: Final[Mapping[str, Outcome]] = {
+    "approved": Outcome("Approved. The tool runs.", "good"),
+    "denied": Outcome("Denied. The model is told.", "good"),
+    "answered": Outcome("The result was sent.", "good"),
+    "stopping": Outcome("The turn stops after its present step.", "good"),
+    "aborting": Outcome("The turn is stopped, and leaves nothing in the thread.", "good"),
+    "already": Outcome(
+        "Somebody answered this call before you. The turn below shows how; nothing was changed.", "wait"
+    ),
+    "already-denied": Outcome("Somebody denied this call before you; nothing was changed.", "wait"),
+    "expired": Outcome("The call's deadline has passed; nothing was changed.", "wait"),
+    "not-waiting": Outcome(
+        "This call does not wait any more: the session went on. Nothing was changed.", "wait"
+    ),
+    "not-running": Outcome(
+        "This turn does not run any more: the session went on. Nothing was changed.", "wait"
+    ),
+    "no-worker": Outcome("No worker took it up. Nothing has been confirmed; look again in a minute.", "bad"),
+    "store-away": Outcome("A store is away. Nothing has been confirmed; look again in a minute.", "bad"),
+    "over": Outcome("The session has expired or was terminated; nothing was changed.", "bad"),
+    "refused": Outcome("The session refused it; nothing was changed. The server's log says why.", "bad"),
+    "too-large": Outcome("The result is too large: at most 1 MiB; nothing was changed.", "bad"),
+}
+
+_FIRST: Final[Mapping[CallStatus, str]] = {"denied": "already-denied", "expired": "expired"}
+"""By a call's status: what somebody did before."""
+_TURNS: Final = 3
+"""A session remembers calls of its newest turns alone."""
+
+_ERRORS: Final = (
+    (TooLargeError, "too-large"),
+    ((NoWorkerError, TimeoutError), "no-worker"),
+    (StoreUnavailableError, "store-away"),
+    ((SessionExpiredError, SessionTerminatedError), "over"),
+    (NotFoundError, "not-waiting"),
+    (HelixError, "refused"),
+)
+
+Form = Mapping[str, str]
+
+
+def find_outcome(name: str | None) -> Outcome | None:
+    """What the name in an address says, None for no name of ours."""
+    return OUTCOMES.get(name or "")
+
+
+class SessionActions:
+    """The endpoints behind the forms.
+
+    Args:
+        client: Talks to the sessions.
+    """
+
+    def __init__(self, client: SessionClient) -> None:
+        self._client = client
+
+    async def approve(self, request: Request, page: PageRequest) -> Response:
+        """``call_id``, ``run_id``, ``decision`` (``approve`` or ``deny``), ``reason``."""
+        return await self._act(request, page, "approve", self._approve)
+
+    async def answer(self, request: Request, page: PageRequest) -> Response:
+        """``call_id``, ``run_id``, and ``result`` (text or JSON) or ``error``."""
+        return await self._act(request, page, "answer", self._answer)
+
+    async def stop(self, request: Request, page: PageRequest) -> Response:
+        """``run_id``, ``mode`` (``interrupt`` or ``abort``)."""
+        return await self._act(request, page, "stop", self._stop)
+
+    async def _act(
+        self,
+        request: Request,
+        page: PageRequest,
+        action: Action,
+        act: Callable[[PageRequest, SessionView, Form], Awaitable[str]],
+    ) -> Response:
+        if not page.may(action):
+            raise HTTPException(403)
+        form = await read_form(request)
+        check_form(request, form.get("csrf"))
+        # Only what the viewer may see, they may act on: others are not found.
+        session = await page.views.get_session(request.path_params["session_id"])
+        try:
+            async with asyncio.timeout(_ACTION_SECONDS):
+                name = await act(page, session, form)
+        except InvalidRequestError:
+            raise
+        except (HelixError, TimeoutError) as error:
+            name = name_error(error)
+        there = page.link("conversation", {"said": name}, session_id=session.overview.session_id)
+        return RedirectResponse(there, 303)
+
+    async def _approve(self, page: PageRequest, session: SessionView, form: Form) -> str:
+        call_id, decision = _require(form, "call_id"), _require(form, "decision")
+        if decision not in {"approve", "deny"}:
+            raise InvalidRequestError("decision: approve or deny expected")
+        if decided_on_another(session, call_id, form.get("run_id")):
+            return "not-waiting"
+        approval = ToolApproval(
+            approval_id=call_id, approved=decision == "approve", reason=form.get("reason") or None
+        )
+        handle = self._client.session(session.overview.session_id)
+        reply = await handle.submit_approval(approval, timeout=_ACTION_SECONDS)
+        if reply.status != "submitted":
+            return await self._name_reply(page, session, call_id, reply)
+        return "approved" if approval.approved else "denied"
+
+    async def _answer(self, page: PageRequest, session: SessionView, form: Form) -> str:
+        call_id = _require(form, "call_id")
+        if decided_on_another(session, call_id, form.get("run_id")):
+            return "not-waiting"
+        handle = self._client.session(session.overview.session_id)
+        given = (
+            {"error": form["error"]} if form.get("error") else {"result": read_result(form.get("result", ""))}
+        )
+        reply = await handle.submit_tool_result(call_id, timeout=_ACTION_SECONDS, **given)
+        return (
+            "answered"
+            if reply.status == "submitted"
+            else await self._name_reply(page, session, call_id, reply)
+        )
+
+    async def _stop(self, page: PageRequest, session: SessionView, form: Form) -> str:  # noqa: ARG002
+        run_id, mode = _require(form, "run_id"), form.get("mode", "interrupt")
+        if mode not in {"interrupt", "abort"}:
+            raise InvalidRequestError("mode: interrupt or abort expected")
+        handle = self._client.session(session.overview.session_id)
+        stopping = await handle.stop(abort=mode == "abort", run_id=run_id)
+        if not stopping:
+            return "not-running"
+        return "aborting" if mode == "abort" else "stopping"
+
+    async def _name_reply(
+        self, page: PageRequest, session: SessionView, call_id: str, reply: SubmitReply
+    ) -> str:
+        if reply.status == "already_completed":
+            return await self._tell_first(page, session, call_id)
+        return "expired" if reply.status == "expired" else "not-waiting"
+
+    async def _tell_first(self, page: PageRequest, session: SessionView, call_id: str) -> str:
+        """How a call was answered that does not wait any more, by its result in the thread."""
+        newest = await page.views.read_turns(session.overview.session_id, limit=_TURNS)
+        for turn in newest.turns:
+            for message in turn.messages:
+                for call in message.calls:
+                    if name_waiting_call(message.message_id, call.call_id) == call_id:
+                        return _FIRST.get(call.status, "already")
+        return "already"
+
+
+def decided_on_another(session: SessionView, call_id: str, run_id: str | None) -> bool:
+    """Whether the call waits in another run than that of the page it was decided on.
+
+    A call that doesn't wait is left to the session, which remembers how it was answered.
+    """
+    return any(
+        each.call_id == call_id and run_id and each.run_id not in {None, run_id} for each in session.waiting
+    )
+
+
+def read_result(text: str) -> JsonValue:
+    """A result as typed: JSON if it is an object, a list or a quoted text, else the text itself."""
+    if text.lstrip()[:1] in {"{", "[", '"'}:
+        try:
+            found: JsonValue = json.loads(text)
+        except ValueError:
+            return text
+        return found
+    return text
+
+
+def name_error(error: Exception) -> str:
+    """Which outcome an error is."""
+    return next(name for kinds, name in _ERRORS if isinstance(error, kinds))
+
+
+async def read_form(request: Request) -> dict[str, str]:
+    """The fields of a form, the last of each name.
+
+    Raises:
+        HTTPException: 408, 413, 415: it is late, too large, or no form.
+    """
+    if request.headers.get("content-type", "").split(";")[0].strip() != "application/x-www-form-urlencoded":
+        raise HTTPException(415)
+    try:
+        async with asyncio.timeout(_BODY_SECONDS):
+            data = await _read_body(request)
+    except TimeoutError:
+        raise HTTPException(408, headers={"Connection": "close"}) from None
+    except ClientDisconnect:
+        raise HTTPException(400) from None
+    try:
+        return dict(parse_qsl(data.decode(), keep_blank_values=True, max_num_fields=20, errors="strict"))
+    except ValueError:
+        raise HTTPException(400) from None
+
+
+async def _read_body(request: Request) -> bytes:
+    data = bytearray()
+    async for part in request.stream():
+        data += part
+        if len(data) > MAX_FORM:
+            raise HTTPException(413)
+    return bytes(data)
+
+
+def _require(form: Form, name: str) -> str:
+    if not form.get(name):
+        raise InvalidRequestError(f"{name}: missing; send the form of the page as it is")
+    return form[name]

@@ -1,0 +1,269 @@
+"""A conversation that goes on while somebody looks: server-sent events with pieces of the page.
+
+Each event carries ``<hx-partial>`` elements, which the page's script puts in their places.  Its id is the
+position in the thread up to which finished turns are on the page: a browser that connects again gives it
+back, and is sent the turns behind it and the whole of what is under way.  So nothing is lost or doubled,
+whatever the connection missed.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from typing import Final, cast
+
+from markupsafe import Markup
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from helix_temporal.errors import HelixError, InvalidRequestError, NotFoundError, StreamTruncatedError
+from helix_temporal.inspector.live_turn import LiveChanges, LiveRun, LiveStatus, LiveTurn
+from helix_temporal.inspector.page_request import PageRequest
+from helix_temporal.inspector.rendering import render_macro
+from helix_temporal.models.streams import StoredChunk
+from helix_temporal.views import SessionViews
+from helix_temporal.views.models import ConversationTurn, SessionView
+from helix_temporal.web.event_stream import RETRY_MS, EventStream
+
+WINDOW: Final = 0.03
+"""Seconds for which chunks are gathered after an event."""
+MAX_BATCH: Final = 500
+KEEP_ALIVE: Final = 15.0
+MAX_AGE: Final = 900.0
+"""Seconds after which a stream ends, so that the browser connects again and its rights are looked at anew."""
+MAX_STREAMS: Final = 500
+MAX_STREAMS_OF_VIEWER: Final = 20
+NEW_TURNS: Final = 10
+"""Turns that are added to a page at once; who is further behind is told to reload."""
+
+
+class LiveStreams:
+    """All streams of an inspector: how many there are, and their end."""
+
+    def __init__(self) -> None:
+        self._open: Counter[str] = Counter()
+        self._ends: set[asyncio.Event] = set()
+
+    def close(self) -> None:
+        """End all of them, as the server ends."""
+        for end in self._ends:
+            end.set()
+
+    async def follow_session(self, request: Request, page: PageRequest) -> Response:
+        """``GET …/live?shown=POSITION``."""
+        session_id: str = request.path_params["session_id"]
+        seen = request.headers.get("last-event-id") or request.query_params.get("shown") or "0"
+        shown = _parse_position(seen)
+        await page.views.get_session(session_id)  # is there, and the viewer may see it
+        viewer = page.viewer.name
+        if self._open.total() >= MAX_STREAMS or self._open[viewer] >= MAX_STREAMS_OF_VIEWER:
+            raise HTTPException(503, headers={"Retry-After": "5"})
+        end = asyncio.Event()
+        self._open[viewer] += 1
+        self._ends.add(end)
+
+        def leave() -> None:
+            self._open[viewer] -= 1
+            self._open += Counter()  # forgets viewers without a stream
+            self._ends.discard(end)
+
+        conversation = LiveConversation(page.views, session_id, shown, _Renderer(session_id, page))
+        return EventStream(conversation.follow(end), on_end=leave)
+
+
+class LiveConversation:
+    """One session for one page.
+
+    Args:
+        views: What the viewer may see.
+        session_id: Whose conversation it is.
+        shown: Position in the thread up to which finished turns are on the page.
+        renderer: Makes HTML.
+    """
+
+    def __init__(self, views: SessionViews, session_id: str, shown: int, renderer: "_Renderer") -> None:
+        self._views, self._session_id, self._shown = views, session_id, shown
+        self._renderer = renderer
+
+    async def follow(self, end: asyncio.Event) -> AsyncGenerator[bytes]:
+        """Frames until the session is deleted, the page must be loaded anew, or ``end`` is set."""
+        yield b"retry: %d\n\n" % RETRY_MS
+        try:
+            after = await self._views.find_live_place(self._session_id)
+            turn = begin_live_turn(await self._views.get_session(self._session_id))
+            pieces = [await self._read_thread(), *self._renderer.show_changes(turn.pop_changes())]
+            yield self._frame(Markup("").join(pieces))
+            chunks = self._views.follow_session(self._session_id, after)
+            async with contextlib.aclosing(_gather(chunks, end)) as batches:
+                async for batch in batches:
+                    for stored in batch:
+                        turn.take_chunk(stored.chunk)
+                    changes = turn.pop_changes()
+                    if changes.resync is not None:
+                        yield self._closing("resync")
+                        return
+                    pieces = self._renderer.show_changes(changes)
+                    if changes.stored:
+                        pieces.append(await self._read_thread())
+                    yield self._frame(Markup("").join(pieces)) if pieces else b": still here\n\n"
+            if not end.is_set():
+                yield self._closing("deleted")
+        except (_ReloadError, StreamTruncatedError):
+            yield self._closing("resync")
+        except NotFoundError:
+            yield self._closing("deleted")
+        except HelixError as error:
+            yield self._frame(self._renderer.show_problem(error))
+
+    async def _read_thread(self) -> Markup:
+        """The turns that have ended since, and the one under way as far as it is stored."""
+        page = await self._views.read_turns(self._session_id, after=self._shown, limit=NEW_TURNS)
+        if page.head < self._shown or page.after is not None:
+            raise _ReloadError
+        ended = [each for each in page.turns if not each.unfinished and each.stop > self._shown]
+        if ended:
+            self._shown = ended[-1].stop
+        under_way = [each for each in page.turns if each.unfinished]
+        return self._renderer.show_turns(ended, under_way, page.problem)
+
+    def _frame(self, html: Markup) -> bytes:
+        return live_frame(html, self._shown)
+
+    def _closing(self, why: str) -> bytes:
+        return self._frame(self._renderer.show_end(why)) + b"event: done\ndata: done\n\n"
+
+
+def begin_live_turn(session: SessionView) -> LiveTurn:
+    """What is known of the turn under way before the first chunk."""
+    status: LiveStatus = "idle" if session.live_run is None else "running"
+    return LiveTurn(
+        status="waiting" if session.waiting else status,
+        run=LiveRun(session.live_run.run_id if session.live_run else ""),
+    )
+
+
+class _ReloadError(Exception):
+    """What is on the page is not what is in the thread."""
+
+
+class _Renderer:
+    """Pieces of HTML by the macros of ``live.html``."""
+
+    def __init__(self, session_id: str, page: PageRequest) -> None:
+        self._session_id, self._page = session_id, page
+
+    def show_changes(self, changes: LiveChanges) -> list[Markup]:
+        """The pieces for what has changed, none if nothing has that is shown."""
+        pieces = []
+        if changes.cleared or changes.step is not None:
+            pieces.append(self._render("step", changes.step))
+        if changes.text:
+            pieces.append(self._render("more_text", changes.text))
+        if changes.thinking:
+            pieces.append(self._render("more_thinking", changes.thinking))
+        if changes.calls is not None:
+            pieces.append(self._render("calls", changes.calls))
+        if changes.run is not None:
+            pieces.append(self._render("actions", self._session_id, changes.run.run_id))
+        if changes.status is not None:
+            pieces.append(self._render("status", changes.status))
+        return pieces
+
+    def show_turns(
+        self, ended: Sequence[ConversationTurn], under_way: Sequence[ConversationTurn], problem: str | None
+    ) -> Markup:
+        """Finished turns, to be added, and the one under way."""
+        return self._render("turns", self._session_id, ended, under_way, problem)
+
+    def show_end(self, why: str) -> Markup:
+        """Why no more comes."""
+        return self._render("end", why)
+
+    def show_problem(self, error: HelixError) -> Markup:
+        """What went wrong; the browser connects again."""
+        return self._render("problem", str(error))
+
+    def _render(self, macro: str, *arguments: object) -> Markup:
+        return render_macro("live.html", macro, *arguments, page=self._page)
+
+
+def live_frame(html: str, shown: int) -> bytes:
+    """One event; its data may have line breaks, and a carriage return would end a line too."""
+    lines = html.replace("\r\n", "\n").replace("\r", "&#13;").split("\n")
+    data = "".join(f"data: {line}\n" for line in lines)
+    return f"id: {shown}\n{data}\n".encode(errors="replace")
+
+
+async def _gather(
+    chunks: AsyncIterator[StoredChunk],
+    end: asyncio.Event,
+    *,
+    window: float = WINDOW,
+    clock: Callable[[], float] = time.monotonic,
+) -> AsyncGenerator[Sequence[StoredChunk]]:
+    """Chunks as they come, at once after a silence and else what comes within a window.
+
+    An empty batch is a sign of life.  A reader that doesn't take them lets the queue fill up: then no more
+    are read from the store.
+    """
+    queue: asyncio.Queue[StoredChunk | None] = asyncio.Queue(MAX_BATCH)
+    pump = asyncio.create_task(_fill(queue, chunks))
+    ended = asyncio.create_task(end.wait())
+    leave_at = clock() + MAX_AGE
+    next_at = 0.0
+    try:
+        while clock() < leave_at:
+            first = asyncio.create_task(queue.get())
+            await asyncio.wait({first, ended}, timeout=KEEP_ALIVE, return_when=asyncio.FIRST_COMPLETED)
+            if not first.done():
+                first.cancel()
+                if ended.done():
+                    return
+                yield ()
+                continue
+            await asyncio.sleep(max(0.0, next_at - clock()))
+            batch, is_over = _drain(first.result(), queue)
+            if batch:
+                yield batch
+            if is_over:
+                await pump  # raises what ended it
+                return
+            next_at = clock() + window
+        end.set()
+    finally:
+        for task in (pump, ended):
+            task.cancel()
+        await asyncio.wait({pump, ended})
+
+
+def _drain(
+    first: StoredChunk | None, queue: "asyncio.Queue[StoredChunk | None]"
+) -> tuple[list[StoredChunk], bool]:
+    """What has come, and whether no more will."""
+    batch: list[StoredChunk] = []
+    each = first
+    while each is not None:
+        batch.append(each)
+        if len(batch) >= MAX_BATCH or queue.empty():
+            return batch, False
+        each = queue.get_nowait()
+    return batch, True
+
+
+async def _fill(queue: "asyncio.Queue[StoredChunk | None]", chunks: AsyncIterator[StoredChunk]) -> None:
+    try:
+        async with contextlib.aclosing(cast("AsyncGenerator[StoredChunk]", chunks)) as source:
+            async for each in source:
+                await queue.put(each)
+    except Exception:
+        await queue.put(None)
+        raise
+    await queue.put(None)
+
+
+def _parse_position(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 15):
+        raise InvalidRequestError("shown: a position in the thread expected, a whole number from 0 on")
+    return int(text)

@@ -1,0 +1,229 @@
+"""What is live of a turn, from its chunks: the step that is not in the thread yet, and calls under way.
+
+What is in the thread already is read from there: a chunk that tells of it only says that it is time to.
+"""
+
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from helix_temporal.models import streams
+from helix_temporal.models.streams import ChunkBase
+
+MAX_TEXT: Final = 32_000
+"""Characters of a step's text that are sent again to whoever connects in its middle."""
+MAX_CALLS: Final = 30
+
+LiveStatus = Literal["idle", "running", "waiting"]
+CallProgress = Literal["asked", "running", "done", "failed", "approval"]
+
+
+@dataclass(slots=True)
+class LiveStep:
+    """An answer that is being written; ``cut`` characters at its begin are left out."""
+
+    message_id: str | None = None
+    number: int | None = None
+    text: str = ""
+    thinking: str = ""
+    cut: int = 0
+
+
+@dataclass(slots=True)
+class LiveCall:
+    """A tool call since its step; ``event`` is the last that its tool told of itself."""
+
+    call_id: str
+    name: str
+    progress: CallProgress = "asked"
+    error: str | None = None
+    event: str = ""
+    sub_session_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LiveRun:
+    """A run by its id, or none (empty)."""
+
+    run_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LiveChanges:
+    """What has changed since the changes before.
+
+    Attributes:
+        step: The step as it is, where another one is shown now; else None.
+        cleared: No step is shown any more.
+        text, thinking: What has come to the step that is shown.
+        calls: All calls under way, where one of them has changed.
+        stored: The thread has more, or what it has stands otherwise.
+        run: The run under way, or none, where it is another one than before; else None.
+        resync: Why all that is shown is void.
+    """
+
+    step: LiveStep | None = None
+    cleared: bool = False
+    text: str = ""
+    thinking: str = ""
+    calls: tuple[LiveCall, ...] | None = None
+    status: LiveStatus | None = None
+    run: LiveRun | None = None
+    stored: bool = False
+    resync: str | None = None
+
+
+@dataclass(slots=True)
+class LiveTurn:
+    """Takes chunks in, and gives out what has changed."""
+
+    status: LiveStatus = "idle"
+    step: LiveStep | None = None
+    calls: dict[str, LiveCall] = field(default_factory=dict)
+    run: LiveRun = LiveRun()
+    _void: set[str] = field(default_factory=set)
+    _new_step: bool = False
+    _text: list[str] = field(default_factory=list)
+    _thinking: list[str] = field(default_factory=list)
+    _calls_changed: bool = False
+    _shown_status: LiveStatus | None = None
+    _shown_run: LiveRun | None = None
+    _stored: bool = False
+    _resync: str | None = None
+
+    def take_chunk(self, chunk: ChunkBase) -> None:
+        """Take the next chunk in."""
+        match chunk:
+            case streams.TextChunk() | streams.Thinking():
+                self._take_piece(chunk)
+            case streams.StepStarted():
+                self._begin_step(chunk)
+            case streams.StepDiscarded():
+                self._discard_step()
+            case streams.StepCommitted():
+                self._end_step()
+            case streams.StreamResync():
+                self._resync = chunk.reason
+            case _:
+                if not self._take_call(chunk):
+                    self._take_run(chunk)
+
+    def pop_changes(self) -> LiveChanges:
+        """What has changed since this was called before."""
+        step = self.step if self._new_step else None
+        status = self.status if self.status != self._shown_status else None
+        changes = LiveChanges(
+            step=step,
+            cleared=self._new_step and self.step is None,
+            text="" if self._new_step else "".join(self._text),
+            thinking="" if self._new_step else "".join(self._thinking),
+            calls=tuple(self.calls.values()) if self._calls_changed else None,
+            status=status,
+            run=self.run if self.run != self._shown_run else None,
+            stored=self._stored,
+            resync=self._resync,
+        )
+        self._new_step = self._calls_changed = self._stored = False
+        self._shown_status, self._shown_run = self.status, self.run
+        self._text.clear()
+        self._thinking.clear()
+        return changes
+
+    def _take_piece(self, chunk: streams.TextChunk | streams.Thinking) -> None:
+        if chunk.message_id is not None and chunk.message_id in self._void:
+            return
+        if self.step is None:
+            self._show_step(LiveStep(chunk.message_id, chunk.step))
+        step = self.step
+        assert step is not None
+        if None not in {chunk.message_id, step.message_id} and chunk.message_id != step.message_id:
+            return  # a late piece of an attempt before
+        self._set_status("running")
+        if isinstance(chunk, streams.TextChunk):
+            kept = step.text + chunk.delta
+            step.cut += max(0, len(kept) - MAX_TEXT)
+            step.text = kept[-MAX_TEXT:]
+            self._text.append(chunk.delta)
+        else:
+            step.thinking = (step.thinking + chunk.content)[-MAX_TEXT:]
+            self._thinking.append(chunk.content)
+
+    def _begin_step(self, chunk: streams.StepStarted) -> None:
+        self._discard_step()
+        if self.calls:
+            self.calls.clear()
+            self._calls_changed = True
+            self._stored = True
+        self._set_status("running")
+        self._show_step(LiveStep(chunk.message_id, chunk.step))
+
+    def _discard_step(self) -> None:
+        if self.step is not None:
+            if self.step.message_id is not None:
+                self._void.add(self.step.message_id)
+            self._show_step(None)
+
+    def _end_step(self) -> None:
+        self._stored = True
+        if self.step is not None:
+            self._show_step(None)
+
+    def _show_step(self, step: LiveStep | None) -> None:
+        self.step, self._new_step = step, True
+        self._text.clear()
+        self._thinking.clear()
+
+    def _take_call(self, chunk: ChunkBase) -> bool:
+        """Whether it tells of a tool call."""
+        match chunk:
+            case streams.ToolArgStreamStart():
+                self._change_call(chunk.tool_call_id, chunk.tool_name, "asked")
+            case streams.ToolStart():
+                self._change_call(chunk.tool_call_id, chunk.tool_name, "running")
+            case streams.ToolApprovalRequest():
+                self._change_call(chunk.tool_call_id, chunk.tool_name, "approval")
+                self._stored = True
+            case streams.ToolEnd():
+                self._change_call(chunk.tool_call_id, "", "done" if chunk.success else "failed", chunk.error)
+            case streams.SubAgentStart() if chunk.tool_call_id is not None:
+                self._change_call(chunk.tool_call_id, chunk.sub_agent_type, "running")
+                self.calls[chunk.tool_call_id].sub_session_id = chunk.sub_session_id
+            case streams.Custom() if chunk.tool_call_id in self.calls:
+                self.calls[chunk.tool_call_id].event = chunk.event_name
+                self._calls_changed = True
+            case _:
+                return False
+        return True
+
+    def _change_call(self, call_id: str, name: str, progress: CallProgress, error: str | None = None) -> None:
+        call = self.calls.setdefault(call_id, LiveCall(call_id, name))
+        call.name, call.progress, call.error = call.name or name, progress, error
+        while len(self.calls) > MAX_CALLS:
+            del self.calls[next(iter(self.calls))]
+        self._calls_changed = True
+
+    def _take_run(self, chunk: ChunkBase) -> None:
+        match chunk:
+            case streams.RunStarted():
+                self._leave_turn("running", LiveRun(chunk.agent_id))
+            case streams.RunEnded():
+                self._leave_turn("idle", LiveRun())
+            case streams.RunPaused() | streams.Suspended():
+                self._set_status("waiting")
+                self._stored = True
+            case streams.RunResumed():
+                self._set_status("running")
+                self._stored = True
+
+    def _leave_turn(self, status: LiveStatus, run: LiveRun) -> None:
+        """Between turns: all that was under way is in the thread, or void."""
+        self.run = run
+        self._discard_step()
+        self._void.clear()
+        if self.calls:
+            self.calls.clear()
+            self._calls_changed = True
+        self._set_status(status)
+        self._stored = True
+
+    def _set_status(self, status: LiveStatus) -> None:
+        self.status = status

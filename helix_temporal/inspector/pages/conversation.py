@@ -1,0 +1,105 @@
+"""A session's conversation: by turns, one turn, one message, and what the model was given."""
+
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from helix_temporal.inspector import outlines
+from helix_temporal.inspector.actions import find_outcome
+from helix_temporal.inspector.page_request import PageRequest
+from helix_temporal.inspector.pages.frame import get_session, read_number, show_session
+from helix_temporal.views.models import ContextPart, ConversationPage
+
+TURNS: Final = 20
+MAX_PARTS: Final = 200
+
+
+async def show_conversation(request: Request, page: PageRequest) -> Response:
+    """The newest turns with the one under way; or those before, from or around what the address names."""
+    session = await get_session(request, page)
+    session_id = session.overview.session_id
+    before, after = read_number(request, "before"), read_number(request, "after")
+    number, position = read_number(request, "turn"), read_number(request, "at")
+    if number is not None:
+        after = await page.views.find_turn(session_id, number)
+    elif position is not None:
+        after = position
+    conversation = await page.views.read_turns(session_id, before=before, after=after, limit=TURNS)
+    is_newest = conversation.after is None
+    fitted = outlines.fit_turns(conversation.turns)
+    return show_session(
+        page,
+        "conversation.html",
+        session,
+        conversation=conversation,
+        turns=[pair for pair in fitted if not (is_newest and pair[0].unfinished)],
+        under_way=[turn for turn, _ in fitted if is_newest and turn.unfinished],
+        shown=find_shown(conversation) if is_newest else None,
+        older=_link_turns(page, session_id, "before", conversation.before),
+        newer=_link_turns(page, session_id, "after", conversation.after),
+        said=find_outcome(request.query_params.get("said")),
+    )
+
+
+def find_shown(conversation: ConversationPage) -> int:
+    """The position up to which finished turns are on the page: what is live goes on from there."""
+    finished = [turn.stop for turn in conversation.turns if not turn.unfinished]
+    return max(finished, default=conversation.turns[0].start if conversation.turns else 0)
+
+
+async def show_turn(request: Request, page: PageRequest) -> Response:
+    """One turn with whole texts."""
+    session = await get_session(request, page)
+    number: int = request.path_params["number"]
+    conversation = await page.views.read_turn(session.overview.session_id, number)
+    return show_session(
+        page,
+        "turn.html",
+        session,
+        tab="conversation",
+        number=number,
+        conversation=conversation,
+        turns=outlines.fit_turns(conversation.turns, 300),
+        older=None,
+        newer=None,
+    )
+
+
+async def show_message(request: Request, page: PageRequest) -> Response:
+    """One message with all its text."""
+    session = await get_session(request, page)
+    whole = await page.views.read_message(session.overview.session_id, request.path_params["position"])
+    return show_session(page, "message.html", session, tab="conversation", whole=whole)
+
+
+async def show_context(request: Request, page: PageRequest) -> Response:
+    """What the model was given that gave the message at this position."""
+    session = await get_session(request, page)
+    context = await page.views.get_context(session.overview.session_id, request.path_params["position"])
+    parts, hidden = cut_parts(context.parts)
+    return show_session(
+        page,
+        "context.html",
+        session,
+        tab="conversation",
+        context=context,
+        parts=parts,
+        hidden_after=MAX_PARTS // 2,
+        hidden_parts=len(hidden),
+        hidden_tokens=outlines.sum_part_tokens(hidden),
+    )
+
+
+def cut_parts(
+    parts: tuple[ContextPart, ...], most: int = MAX_PARTS
+) -> tuple[tuple[ContextPart, ...], tuple[ContextPart, ...]]:
+    """The parts that a page lists, the first and the last ones, and those between that it leaves out."""
+    if len(parts) <= most:
+        return parts, ()
+    half = most // 2
+    return parts[:half] + parts[-half:], parts[half:-half]
+
+
+def _link_turns(page: PageRequest, session_id: str, name: str, position: int | None) -> str | None:
+    return None if position is None else page.link("conversation", {name: position}, session_id=session_id)

@@ -1,0 +1,62 @@
+"""Pages that say why another one is not shown."""
+
+from typing import Final, NamedTuple
+
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+
+from helix_temporal.errors import HelixError
+from helix_temporal.inspector.page_request import PageRequest
+from helix_temporal.inspector.pages.frame import show_template
+from helix_temporal.inspector.rendering import render_template
+
+
+class Refusal(NamedTuple):
+    """A heading, what it means, and what to do."""
+
+    heading: str
+    text: str
+    advice: str = ""
+
+
+_REFUSALS: Final = {
+    400: Refusal("This address asks for something that can’t be", "One of its values is not understood."),
+    403: Refusal(
+        "You may not look here",
+        "This page is for those who have been let in.",
+        "Open the link that helix-temporal inspect printed, or log in to the application around this page.",
+    ),
+    404: Refusal(
+        "Not here",
+        "There is nothing at this address, or it is not yours to see.",
+        "It may have been deleted meanwhile, or its id has another spelling.",
+    ),
+    503: Refusal(
+        "A store does not answer",
+        "What this page shows lies in a store that can’t be reached just now.",
+        "Nothing is lost by that. Try it again in a moment; helix-temporal doctor tells what is away.",
+    ),
+}
+_FAILED: Final = Refusal("This page failed", "The server’s log says why.")
+
+
+async def show_error(
+    request: Request,  # noqa: ARG001
+    page: PageRequest | None,
+    status: int,
+    error: Exception,
+) -> Response:
+    """What kept a page from being shown; ``page`` is None for those who may not look."""
+    heading, text, advice = choose_words(status, error)
+    values = {"heading": heading, "text": text, "advice": advice}
+    if page is None:
+        return HTMLResponse(render_template("refused.html", **values), status)
+    return show_template(page, "error.html", status=status, **values)
+
+
+def choose_words(status: int, error: Exception) -> Refusal:
+    """The words for a status; our own errors say themselves what was found and what to do."""
+    words = _REFUSALS.get(status, _FAILED)
+    if isinstance(error, HelixError) and status in {400, 404, 503}:
+        return words._replace(text=str(error))
+    return words

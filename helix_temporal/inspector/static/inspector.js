@@ -1,0 +1,111 @@
+// What the pages do beyond links and forms; all of them work without it.
+(() => {
+  "use strict";
+  const root = document.documentElement;
+  const kept = (() => { try { return localStorage; } catch { return null; } })();
+
+  // ---- light and dark: before anything is drawn ----
+  const theme = kept?.getItem("helix-theme");
+  if (theme === "light" || theme === "dark") root.dataset.theme = theme;
+
+  function switchTheme() {
+    const dark = matchMedia("(prefers-color-scheme: dark)").matches;
+    root.dataset.theme = (root.dataset.theme ?? (dark ? "dark" : "light")) === "dark" ? "light" : "dark";
+    kept?.setItem("helix-theme", root.dataset.theme);
+  }
+
+  // ---- times: "3 min ago" goes on ----
+  const units = [["d", 86400], ["h", 3600], ["min", 60], ["s", 1]];
+
+  function writeAgo(element) {
+    const apart = (Date.now() - Date.parse(element.dateTime)) / 1000;
+    if (Math.abs(apart) > 30 * 86400) return;
+    const [name, size] = units.find(([, seconds]) => Math.abs(apart) >= seconds) ?? units[3];
+    const amount = `${Math.max(1, Math.floor(Math.abs(apart) / size))} ${name}`;
+    element.textContent = Math.abs(apart) < 5 ? "now" : apart > 0 ? `${amount} ago` : `in ${amount}`;
+  }
+
+  // ---- rows by keyboard ----
+  function rows() { return [...document.querySelectorAll("[data-row]")]; }
+
+  function chooseRow(step) {
+    const all = rows();
+    if (!all.length) return;
+    const before = all.findIndex((row) => row.classList.contains("chosen"));
+    const row = all[Math.min(all.length - 1, Math.max(0, before < 0 ? 0 : before + step))];
+    all.forEach((each) => each.classList.toggle("chosen", each === row));
+    (row.querySelector("a.main-link, summary") ?? row).focus({ preventScroll: true });
+    const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
+    row.scrollIntoView({ block: row.offsetHeight > innerHeight * 0.7 ? "start" : "nearest", behavior: calm ? "auto" : "smooth" });
+  }
+
+  function say(text) {
+    const toast = document.getElementById("toast");
+    toast.textContent = text;
+    clearTimeout(say.later);
+    say.later = setTimeout(() => { toast.textContent = ""; }, 1800);
+  }
+
+  async function copy(text) {
+    try { await navigator.clipboard.writeText(text); say("Copied"); } catch { say("The browser did not allow it"); }
+  }
+
+  // ---- keys ----
+  let afterG = 0;
+
+  function follow(place) {
+    const link = document.querySelector(`.top nav a:nth-child(${place})`);
+    if (link) location.assign(link.href);
+  }
+
+  const keys = {
+    j: () => chooseRow(1),
+    k: () => chooseRow(-1),
+    t: switchTheme,
+    "/": () => document.getElementById("open-id")?.focus(),
+    "?": () => document.getElementById("keys")?.showModal(),
+  };
+  const places = { s: 1, c: 2, w: 3, m: 4 };
+
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, textarea, select, dialog")) {
+      if (event.key === "Escape" && event.target.closest("input, textarea")) event.target.blur();
+      return;
+    }
+    if (Date.now() - afterG < 1200 && places[event.key]) { afterG = 0; follow(places[event.key]); return; }
+    if (event.key === "g") { afterG = Date.now(); return; }
+    const act = keys[event.key];
+    if (act) { event.preventDefault(); act(); }
+  });
+
+  // ---- a link to something folded opens it ----
+  function openTarget() {
+    if (!location.hash) return;
+    const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    if (target?.tagName === "DETAILS") target.open = true;
+  }
+
+  // ---- the newest is in sight while it grows, unless the reader has gone up ----
+  function keepInSight(live) {
+    let atEnd = true;
+    addEventListener("scroll", () => { atEnd = innerHeight + scrollY > root.scrollHeight - 120; }, { passive: true });
+    new MutationObserver(() => { if (atEnd && live.children.length) scrollTo(0, root.scrollHeight); }).observe(live, { childList: true, subtree: true, characterData: true });
+  }
+
+  document.addEventListener("DOMContentLoaded", () => {
+    const button = document.getElementById("theme");
+    button.hidden = false;
+    button.addEventListener("click", switchTheme);
+    for (const each of document.querySelectorAll("[data-copy], [data-copy-link]")) each.hidden = false;
+    document.addEventListener("click", (event) => {
+      const data = event.target.closest("[data-copy], [data-copy-link]")?.dataset;
+      if (data) copy(data.copyLink ? location.origin + data.copyLink : data.copy);
+    });
+    const write = () => document.querySelectorAll("time[data-ago]").forEach(writeAgo);
+    setInterval(write, 15000);
+    openTarget();
+    addEventListener("hashchange", openTarget);
+    const live = document.getElementById("live");
+    if (live) keepInSight(live);
+  });
+})();

@@ -1,0 +1,287 @@
+"""Tool calls across sessions: which failed, and where they stand."""
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from helix_temporal.models.checkpoints import Run
+from helix_temporal.models.ids import make_result_id
+from helix_temporal.models.states import SessionState
+from helix_temporal.models.store_calls import MAX_LIMIT
+from helix_temporal.models.usage import SubAgentUsageEntry, ToolUsageEntry, UsageEntry, UsageQuery
+from helix_temporal.views.access import ViewedSessions
+from helix_temporal.views.conversation import SessionFacts, build_conversation
+from helix_temporal.views.filters import SessionFilter
+from helix_temporal.views.models import ConversationCall, ConversationMessage, ConversationTurn, FoundCall
+from helix_temporal.views.queries import iterate_sessions
+from helix_temporal.views.thread_parts import MAX_TURNS, read_part
+from helix_temporal.views.turn_pages import read_facts
+from helix_temporal.views.waits import list_outcomes
+
+CallEntry = ToolUsageEntry | SubAgentUsageEntry
+
+_UNDER_WAY: Final = 3_600_000
+"""Milliseconds that a session may have stood unchanged while one of its calls was under way."""
+_PARTS: Final = 40
+"""Of one turn that are looked through for its calls: at 300 messages, 12,000."""
+_MOST_ENTRIES: Final = 10_000
+_FAILED: Final = frozenset({"failed", "denied", "expired"})
+
+
+@dataclass(frozen=True, slots=True)
+class CallFilter:
+    """Which calls.
+
+    Attributes:
+        tool: Its name.
+        failed: Their result is an error, or is none; also those that were denied, or answered too late.
+        since, until: Milliseconds since 1970, from inclusive, to exclusive.
+    """
+
+    tool: str | None = None
+    failed: bool | None = None
+    since: int | None = None
+    until: int | None = None
+
+    def matches_time(self, at: int | None) -> bool:
+        """Whether a call at this time is wanted; one of which no time is known is."""
+        if at is None:
+            return True
+        return (self.since is None or at >= self.since) and (self.until is None or at < self.until)
+
+    def matches_call(self, call: ConversationCall) -> bool:
+        """Whether a call of a thread is wanted, by its tool and its result."""
+        if self.tool is not None and call.name != self.tool:
+            return False
+        return self.failed is None or self.failed == (call.status in _FAILED)
+
+    def matches_entry(self, entry: CallEntry) -> bool:
+        """Whether a call that usage tells of is wanted, by its tool and its result."""
+        if self.tool is not None and _name_of(entry) != self.tool:
+            return False
+        return self.failed is None or self.failed == (not entry.success)
+
+
+async def find_calls(
+    viewed: ViewedSessions, wanted: SessionFilter, calls: CallFilter
+) -> AsyncIterator[FoundCall]:
+    """Calls in the sessions of a filter, sessions with the newest change first.
+
+    A call whose message is in the thread no more, as its turn was aborted or taken back, is told as usage
+    was recorded of it.  So is one of a thread that cannot be read.
+    """
+    async for overview in iterate_sessions(viewed, _narrow_filter(wanted, calls)):
+        state = await viewed.find_state(overview.session_id)
+        if state is None:
+            continue  # deleted since
+        search = _SessionSearch(viewed, state, calls)
+        async for found in search.find_calls():
+            yield found
+
+
+async def find_session_calls(
+    viewed: ViewedSessions, state: SessionState, wanted: CallFilter
+) -> AsyncIterator[FoundCall]:
+    """Calls of one session, as `find_calls` finds them."""
+    async for found in _SessionSearch(viewed, state, wanted).find_calls():
+        yield found
+
+
+def _narrow_filter(wanted: SessionFilter, calls: CallFilter) -> SessionFilter:
+    """Leave out sessions that were last changed before the calls that are wanted."""
+    if calls.since is None:
+        return wanted
+    since = max(wanted.since or 0, calls.since - _UNDER_WAY)
+    return wanted.model_copy(update={"since": since})
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A call of a thread, with the message that asks and its turn."""
+
+    turn: ConversationTurn
+    message: ConversationMessage
+    call: ConversationCall
+
+
+@dataclass(frozen=True, slots=True)
+class _SessionSearch:
+    """Calls of one session."""
+
+    viewed: ViewedSessions
+    state: SessionState
+    wanted: CallFilter
+
+    async def find_calls(self) -> AsyncIterator[FoundCall]:
+        """By what usage tells where it was recorded, else by all that the thread has."""
+        if self.viewed.sessions is not None and await self.viewed.usage.exists(self.state.session_id):
+            async for group in self._group_entries():
+                for found in await self._locate_calls(group):
+                    yield found
+            return
+        async for found in self._scan_thread():
+            yield found
+
+    # -- by usage
+
+    async def _group_entries(self) -> AsyncIterator[list[CallEntry]]:
+        """Entries that may be wanted, those of one turn together, oldest first."""
+        group: list[CallEntry] = []
+        query: UsageQuery | None = UsageQuery(
+            session_id=self.state.session_id,
+            kinds=("tool", "subagent"),
+            since=self.wanted.since,
+            until=self.wanted.until,
+            limit=MAX_LIMIT,
+        )
+        while query is not None:
+            page = await self.viewed.usage.query_usage(query)
+            for entry in page.items:
+                if not isinstance(entry, CallEntry) or not self.wanted.matches_entry(entry):
+                    continue
+                if group and (entry.run_id != group[0].run_id or len(group) >= MAX_LIMIT):
+                    yield group
+                    group = []
+                group.append(entry)
+            query = query.model_copy(update={"cursor": page.next_cursor}) if page.next_cursor else None
+        if group:
+            yield group
+
+    async def _locate_calls(self, entries: Sequence[CallEntry]) -> list[FoundCall]:
+        """The calls that these entries of one turn are of."""
+        run = await self._read_run(entries[0].run_id)
+        named = {_result_id_of(entry): entry for entry in entries}
+        asked = {} if run is None else await self._read_asked(run, set(named), entries)
+        found: list[FoundCall] = []
+        for result_id, entry in named.items():
+            if result_id not in asked:
+                found.append(self._tell_entry(entry, run))
+            elif self.wanted.matches_call(asked[result_id].call):
+                found.append(self._tell_call(asked[result_id], entry.timestamp))
+        return found
+
+    async def _read_run(self, run_id: str | None) -> Run | None:
+        if self.viewed.sessions is None or run_id is None:
+            return None
+        return await self.viewed.sessions.get_run(self.state.session_id, run_id)
+
+    async def _read_asked(
+        self, run: Run, missing: set[str], entries: Sequence[UsageEntry]
+    ) -> dict[str, _Asked]:
+        """Those calls of a run that the thread has, by the ids of their results."""
+        thread_id = self.state.thread_id or self.state.session_id
+        facts = await self._collect_facts([run], entries)
+        after: int | None = run.start_head.position
+        asked: dict[str, _Asked] = {}
+        for number in range(_PARTS):
+            part = await read_part(self.viewed.threads, thread_id, before=None, after=after, turns=1)
+            if part.problem is not None or not part.part.messages or (number > 0 and part.part.begins_turn):
+                break
+            turns = build_conversation(part.part, facts, rows=None).turns
+            asked |= {each: call for each, call in _index_calls(turns).items() if each in missing}
+            after = part.after
+            if after is None or missing <= asked.keys():
+                break
+        return asked
+
+    async def _collect_facts(self, runs: Sequence[Run], entries: Sequence[UsageEntry]) -> SessionFacts:
+        sessions = self.viewed.sessions
+        children = () if sessions is None else await sessions.list_sub_session_refs(self.state.session_id)
+        return SessionFacts(runs=runs, entries=entries, children=children, outcomes=list_outcomes(self.state))
+
+    # -- by the thread
+
+    async def _scan_thread(self) -> AsyncIterator[FoundCall]:
+        """Newest turns first, as far as the thread can be read."""
+        thread_id = self.state.thread_id or self.state.session_id
+        entries = await self._list_entries()
+        before: int | None = None
+        while before is None or before > 0:
+            found = await read_part(
+                self.viewed.threads, thread_id, before=before, after=None, turns=MAX_TURNS
+            )
+            if not found.part.messages:
+                return
+            facts, _ = await read_facts(self.viewed, self.state, found.part)
+            turns = build_conversation(found.part, facts, rows=None).turns
+            for result_id, asked in reversed(_index_calls(turns).items()):
+                at = entries[result_id].timestamp if result_id in entries else _time_of(asked.turn)
+                if self.wanted.matches_time(at) and self.wanted.matches_call(asked.call):
+                    yield self._tell_call(asked, at)
+            if found.before is None:
+                return
+            before = found.before
+
+    async def _list_entries(self) -> dict[str, CallEntry]:
+        """What usage tells of calls, by the ids of their results."""
+        entries = await self.viewed.usage.get_entries(
+            self.state.session_id, kinds=("tool", "subagent"), limit=_MOST_ENTRIES
+        )
+        return {_result_id_of(entry): entry for entry in entries if isinstance(entry, CallEntry)}
+
+    # -- what is told
+
+    def _tell_call(self, asked: _Asked, at: int | None) -> FoundCall:
+        return FoundCall(
+            session_id=self.state.session_id,
+            user_id=self.state.user_id,
+            agent=self.state.agent_type,
+            turn=asked.turn.number,
+            step=asked.message.step,
+            message_position=asked.message.position,
+            at=at,
+            call=asked.call,
+        )
+
+    def _tell_entry(self, entry: CallEntry, run: Run | None) -> FoundCall:
+        """A call of which the thread has no message: it stands where its turn began."""
+        position = 0 if run is None else run.start_head.position
+        own = entry if isinstance(entry, ToolUsageEntry) else None
+        call = ConversationCall(
+            call_id="" if own is None else own.tool_call_id,
+            name=_name_of(entry),
+            position=position,
+            status="done" if entry.success else "failed",
+            error=None if own is None else own.error or None,
+            duration_ms=entry.duration_ms,
+            sub_session_id=entry.sub_session_id if isinstance(entry, SubAgentUsageEntry) else None,
+        )
+        return FoundCall(
+            session_id=self.state.session_id,
+            user_id=self.state.user_id,
+            agent=self.state.agent_type,
+            turn=None if run is None else run.turn,
+            step=entry.step_count or None,
+            message_position=position,
+            at=entry.timestamp,
+            call=call,
+        )
+
+
+def _result_id_of(entry: CallEntry) -> str:
+    """The id of the message with the result of a call."""
+    return entry.id.partition("/")[2]
+
+
+def _name_of(entry: CallEntry) -> str:
+    return entry.tool_name if isinstance(entry, ToolUsageEntry) else _called_by(entry)
+
+
+def _called_by(entry: SubAgentUsageEntry) -> str:
+    """The name under which a sub-agent was called."""
+    return entry.agent_type if entry.source is None else entry.source.name
+
+
+def _index_calls(turns: Sequence[ConversationTurn]) -> dict[str, _Asked]:
+    """Calls by the ids of their results, in the order of the thread."""
+    return {
+        make_result_id(message.message_id, call.at): _Asked(turn, message, call)
+        for turn in turns
+        for message in turn.messages
+        for call in message.calls
+    }
+
+
+def _time_of(turn: ConversationTurn) -> int | None:
+    """When the run of a turn began."""
+    return next((each.started_at for each in turn.attempts if each.kept), None)

@@ -1,0 +1,132 @@
+"""A session as it happens: the chunks of its stream, from the turn under way on."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator
+from typing import Final
+
+from helix_temporal.client._streams import find_newest_turn
+from helix_temporal.errors import (
+    InvalidConfigError,
+    StoreUnavailableError,
+    StreamDroppedError,
+    StreamNotFoundError,
+    StreamTruncatedError,
+)
+from helix_temporal.models.states import SessionState
+from helix_temporal.models.streams import StoredChunk
+from helix_temporal.stores.protocols.streams import StreamStore
+from helix_temporal.views.access import ViewedSessions
+
+_PAUSES: Final = (0.02, 0.05, 0.1, 0.1, 0.25)
+"""Seconds between looks for a stream that is not there, or whose store does not answer."""
+_FAILURES: Final = 30
+"""Looks in a row that a store may leave without an answer: about half a minute."""
+_BEGIN: Final = b'"run_started"'
+
+
+def require_stream_store(viewed: ViewedSessions) -> StreamStore:
+    """Where sessions are shown live.
+
+    Raises:
+        InvalidConfigError: Nowhere.
+    """
+    if viewed.streams is None:
+        raise InvalidConfigError(
+            "no stream store is known: HELIX_STREAM_STORE is 'none', or the given stores have none; read "
+            "what is stored instead"
+        )
+    return viewed.streams
+
+
+async def find_live_place(viewed: ViewedSessions, session_id: str) -> int:
+    """The sequence behind which the turn under way begins, or the newest one of an idle session.
+
+    Raises:
+        SessionNotFoundError: See `ViewedSessions.load_state`.
+        InvalidConfigError: See `require_stream_store`.
+    """
+    store = require_stream_store(viewed)
+    await viewed.load_state(session_id)
+    info = await store.get_info(session_id)
+    if info is None:
+        return 0
+    # Looked at after the stream: a turn that begins between the two is shown from its begin.
+    state = await viewed.load_state(session_id)
+    if state.current_run_id is None:
+        return info.last_sequence
+    begun = await _find_begin(viewed, store, state, state.current_run_id)
+    return min(max(begun, info.first_sequence - 1), info.last_sequence)
+
+
+async def _find_begin(viewed: ViewedSessions, store: StreamStore, state: SessionState, run_id: str) -> int:
+    """Behind which sequence a run begins; where nobody noted that, its chunks are looked for."""
+    if viewed.sessions is not None:
+        run = await viewed.sessions.get_run(state.session_id, run_id)
+        if run is not None and (run.start_sequence or run.turn == 1):
+            return run.start_sequence
+    return await find_newest_turn(store, state.session_id) or 0
+
+
+async def follow_session(
+    viewed: ViewedSessions, session_id: str, after: int | None
+) -> AsyncGenerator[StoredChunk]:
+    """Chunks, each once and in order, also of turns that begin later, until the session is deleted.
+
+    Connections that are lost are made again; a stream that is not there is waited for.  Whether the viewer
+    may still see the session is looked at when a turn begins.
+
+    Args:
+        viewed: What the viewer may see.
+        session_id: Whose.
+        after: Only what comes behind this sequence; None: from `find_live_place` on.
+
+    Raises:
+        SessionNotFoundError: It was not there to begin with, or may not be seen (any more).
+        StreamTruncatedError: What comes next is not kept any more, or the stream was lost and has begun
+            anew: load the session anew.
+        StreamFailedError: The stream was ended by a failure.
+        StoreUnavailableError: The store does not answer for half a minute.
+        InvalidConfigError: See `require_stream_store`.
+    """
+    store = require_stream_store(viewed)
+    await viewed.load_state(session_id)
+    place = await find_live_place(viewed, session_id) if after is None else after
+    failures = looks = 0
+    while True:
+        try:
+            async with contextlib.aclosing(_read_stream(store, session_id, place)) as chunks:
+                async for stored in chunks:
+                    if _BEGIN in stored.body:
+                        await viewed.load_state(session_id)
+                    place, failures, looks = stored.sequence, 0, 0
+                    yield stored
+            if looks % len(_PAUSES) == 0 and await viewed.find_state(session_id) is None:
+                return
+            failures = 0
+        except StreamNotFoundError:
+            # Deleted, or expired: what comes now begins anew.
+            place = 0
+        except (StreamDroppedError, StoreUnavailableError):
+            failures += 1
+            if failures >= _FAILURES:
+                raise
+        await asyncio.sleep(_PAUSES[min(looks, len(_PAUSES) - 1)])
+        looks += 1
+
+
+async def _read_stream(store: StreamStore, session_id: str, place: int) -> AsyncGenerator[StoredChunk]:
+    """What comes behind a sequence; waits for more as the store does, and ends with the stream."""
+    reader = await store.create_resumable_reader(session_id, after_sequence=place, patient=True)
+    if reader is None:
+        return
+    async with contextlib.aclosing(reader):
+        if place > reader.info.last_sequence:
+            first = reader.info.first_sequence
+            raise StreamTruncatedError(
+                f"session {session_id!r}: the stream ends before {place}, as it was lost and began again; "
+                f"load the session anew, and read from {first} on",
+                first_available=first,
+            )
+        async for stored in reader:
+            yield stored

@@ -1,0 +1,101 @@
+"""What a session ran: its runs, newest first, also those that were thrown away."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from helix_temporal.errors import InvalidCursorError
+from helix_temporal.models.checkpoints import Run, RunStatus
+from helix_temporal.models.states import SessionState
+from helix_temporal.models.usage import TokenUsageEntry
+from helix_temporal.views.access import PASSING, ViewedSessions, describe_problem
+from helix_temporal.views.conversation import attempt_of
+from helix_temporal.views.models import ModelCall, RunList
+from helix_temporal.views.places import find_thread
+from helix_temporal.views.turn_pages import read_entries
+from helix_temporal.views.usage import model_call_of
+
+_THROWN_AWAY: Final = frozenset({RunStatus.ABORTED, RunStatus.SUPERSEDED})
+_DIGITS: Final = 15
+
+
+@dataclass(frozen=True, slots=True)
+class TimelinePlace:
+    """Where a list of runs goes on.
+
+    Attributes:
+        lowest: The lowest place in the thread at which a newer run began; at first the thread's end, or None
+            where that is not known.
+        cursor: Of the session store; None for the newest runs.
+    """
+
+    lowest: int | None = None
+    cursor: str | None = None
+
+    def encode(self) -> str:
+        """The place as text."""
+        return f"{'' if self.lowest is None else self.lowest}.{self.cursor}"
+
+    @classmethod
+    def parse(cls, text: str) -> "TimelinePlace":
+        """Inverse of `encode`.
+
+        Raises:
+            InvalidCursorError: It is no such text.
+        """
+        lowest, dot, cursor = text.partition(".")
+        digits = lowest.isascii() and lowest.isdigit() and len(lowest) <= _DIGITS
+        if not dot or not cursor or (lowest and not digits):
+            raise InvalidCursorError("the cursor is not one that this list gave; begin without one")
+        return cls(int(lowest) if lowest else None, cursor)
+
+
+async def list_runs(viewed: ViewedSessions, state: SessionState, limit: int, cursor: str | None) -> RunList:
+    """A page of runs, newest first, with the model calls that were recorded of them.
+
+    Raises:
+        InvalidCursorError: The cursor is none of this list.
+        InvalidRequestError: The limit is not 1 to 200.
+    """
+    session_id, problem = state.session_id, None
+    if viewed.sessions is None:
+        return RunList(session_id=session_id)
+    place = TimelinePlace() if cursor is None else TimelinePlace.parse(cursor)
+    if cursor is None:
+        found = await find_thread(viewed, state.thread_id or session_id)
+        head = None if found.facts is None else found.facts.head.position
+        place, problem = TimelinePlace(head), found.problem
+    page = await viewed.sessions.list_runs(session_id, limit=limit, cursor=place.cursor, count=False)
+    calls: dict[str, list[ModelCall]] = {}
+    try:
+        for entry in await read_entries(viewed, session_id, page.items):
+            if isinstance(entry, TokenUsageEntry) and entry.run_id is not None:
+                calls.setdefault(entry.run_id, []).append(model_call_of(entry))
+    except PASSING as error:
+        problem = problem or describe_problem(error)
+    kept, lowest = find_kept_runs(page.items, place.lowest)
+    runs = tuple(
+        attempt_of(run, kept=run.run_id in kept, model_calls=tuple(calls.get(run.run_id, ())))
+        for run in page.items
+    )
+    following = TimelinePlace(lowest, page.next_cursor).encode() if page.next_cursor else None
+    return RunList(session_id=session_id, runs=runs, next_cursor=following, problem=problem)
+
+
+def find_kept_runs(runs: Sequence[Run], lowest: int | None) -> tuple[frozenset[str], int | None]:
+    """The ids of those whose messages are in the thread, and the lowest place at which one of all began.
+
+    A run is not kept that was thrown away, and none at whose begin, or before it, a newer one began: then
+    its messages were taken back, or there were none.
+
+    Args:
+        runs: Newest first.
+        lowest: See `TimelinePlace`.
+    """
+    kept: set[str] = set()
+    for run in runs:
+        start = run.start_head.position
+        if run.status not in _THROWN_AWAY and (run.status.live or lowest is None or start < lowest):
+            kept.add(run.run_id)
+        lowest = start if lowest is None else min(lowest, start)
+    return frozenset(kept), lowest

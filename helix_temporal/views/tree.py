@@ -1,0 +1,168 @@
+"""A session with the sessions of its sub-agents, and what all of them used."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+
+from helix_temporal.models.states import SessionState, SubSessionRef
+from helix_temporal.models.store_calls import MAX_LIMIT, OrderBy, SessionQuery, SessionSummary
+from helix_temporal.stores.protocols.sessions import SessionStore
+from helix_temporal.views.access import PASSING, ViewedSessions, overview_of
+from helix_temporal.views.models import SessionBranch, SessionOverview, UsageSums
+from helix_temporal.views.places import find_thread
+from helix_temporal.views.session_facts import read_record
+from helix_temporal.views.usage import add_usage, read_short_usage
+
+T = TypeVar("T")
+
+MAX_DEPTH: Final = 16
+MAX_SESSIONS: Final = 500
+_AT_ONCE: Final = 8
+"""Sessions that the stores are asked for side by side."""
+
+
+@dataclass(slots=True)
+class _Node:
+    """A session of a tree that is being read."""
+
+    overview: SessionOverview
+    thread_id: str | None = None
+    children: list["_Node"] = field(default_factory=list)
+    usage: UsageSums = field(default_factory=UsageSums)
+    hidden: int = 0
+    left_out: int = 0
+
+
+async def read_tree(viewed: ViewedSessions, state: SessionState) -> SessionBranch:
+    """A session with all below it: up to 16 deep, and 500 sessions.
+
+    A session is shown once, where it was found first, so that references in a circle end.
+    """
+    root = _Node(overview_of(state), state.thread_id)
+    nodes, level, seen = [root], [root], {state.session_id}
+    for depth in range(1, MAX_DEPTH + 1):
+        found = await _map_some(level, lambda node: _list_children(viewed, node.overview.session_id))
+        for node, below in zip(level, found, strict=True):
+            room = 0 if depth == MAX_DEPTH else MAX_SESSIONS - len(nodes)
+            nodes += _add_children(node, below, seen, room)
+        level = [child for node in level for child in node.children]
+        if not level:
+            break
+    used = await _map_some(nodes, lambda node: _read_usage(viewed, node))
+    for node, usage in zip(nodes, used, strict=True):
+        node.usage = usage
+    return _build_branch(root)
+
+
+@dataclass(slots=True)
+class _Children:
+    """Of one session, those that may be seen.
+
+    Attributes:
+        hidden: Ids of those that may not.
+        left_out: How many were not looked at, because they are too many.
+    """
+
+    shown: list[_Node] = field(default_factory=list)
+    hidden: list[str] = field(default_factory=list)
+    left_out: int = 0
+
+
+def _add_children(node: _Node, below: _Children, seen: set[str], room: int) -> list[_Node]:
+    """Put as many children that nobody has shown yet below a session as there is room for."""
+    new = [child for child in below.shown if child.overview.session_id not in seen]
+    hidden = [each for each in below.hidden if each not in seen]
+    node.children = new[:room]
+    node.left_out = below.left_out + len(new) - len(node.children)
+    node.hidden = len(hidden)
+    seen.update(child.overview.session_id for child in node.children)
+    seen.update(hidden)
+    return node.children
+
+
+async def _list_children(viewed: ViewedSessions, session_id: str) -> _Children:
+    """Those that a session refers to, in their order, then others that have it as their parent."""
+    found = _Children()
+    if viewed.sessions is None:
+        return found
+    refs = {each.sub_session_id: each for each in await viewed.sessions.list_sub_session_refs(session_id)}
+    summaries, more = await _list_by_parent(viewed.sessions, session_id)
+    names = list(dict.fromkeys([*refs, *summaries]))
+    found.left_out = more + len(names[MAX_SESSIONS:])
+    for name in names[:MAX_SESSIONS]:
+        if name in summaries:
+            child: _Node | None = _Node(overview_of(summaries[name]))
+        else:
+            child = await _find_referred(viewed, refs[name])
+        if child is None:
+            continue
+        if viewed.is_admitted(child.overview):
+            found.shown.append(child)
+        else:
+            found.hidden.append(name)
+    return found
+
+
+async def _find_referred(viewed: ViewedSessions, ref: SubSessionRef) -> _Node | None:
+    """A session that its reference alone leads to; None if it was deleted, or runs elsewhere."""
+    if ref.remote is not None:
+        return None
+    state = await viewed.find_stored_state(ref.sub_session_id)
+    return None if state is None else _Node(overview_of(state), state.thread_id)
+
+
+async def _list_by_parent(store: SessionStore, session_id: str) -> tuple[dict[str, SessionSummary], int]:
+    """Sessions that have this one as their parent, oldest first, and how many more there are."""
+    order = OrderBy(field="created_at", direction="asc")
+    query = SessionQuery(parent_session_id=session_id, order_by=order, limit=MAX_LIMIT, count=False)
+    found: dict[str, SessionSummary] = {}
+    while True:
+        page = await store.list_sessions(query)
+        found.update((each.session_id, each) for each in page.sessions)
+        if page.next_cursor is None:
+            return found, 0
+        if len(found) >= MAX_SESSIONS:
+            counted = await store.list_sessions(SessionQuery(parent_session_id=session_id, limit=1))
+            return found, max((counted.total or 0) - len(found), 0)
+        query = query.model_copy(update={"cursor": page.next_cursor})
+
+
+async def _read_usage(viewed: ViewedSessions, node: _Node) -> UsageSums:
+    """What a session used itself; where that cannot be read, zeros that say so."""
+    session_id = node.overview.session_id
+    found = await find_thread(viewed, node.thread_id or session_id)
+    record = None if found.facts is None else read_record(found.facts)
+    try:
+        return await read_short_usage(viewed, session_id, record)
+    except PASSING:
+        return UsageSums(session_ids=(session_id,), complete=False)
+
+
+def _build_branch(node: _Node) -> SessionBranch:
+    """The branch, with sums from below; it is at most `MAX_DEPTH` deep."""
+    children = tuple(_build_branch(child) for child in node.children)
+    sums = node.usage
+    for child in children:
+        sums = add_usage(sums, child.sums)
+    if node.hidden or node.left_out:
+        sums = sums.model_copy(update={"complete": False})
+    return SessionBranch(
+        overview=node.overview,
+        usage=node.usage,
+        sums=sums,
+        children=children,
+        hidden=node.hidden,
+        left_out=node.left_out,
+    )
+
+
+async def _map_some(items: Sequence[_Node], read: Callable[[_Node], Awaitable[T]]) -> list[T]:
+    """What is read of each, a few side by side."""
+    slots = asyncio.Semaphore(_AT_ONCE)
+
+    async def read_one(item: _Node) -> T:
+        async with slots:
+            return await read(item)
+
+    return list(await asyncio.gather(*(read_one(each) for each in items)))

@@ -1,0 +1,269 @@
+"""A conversation that is followed in a browser while it goes on, and acted on from there."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser, Page, expect
+
+from helix_temporal.agents import ModelRequest, ModelResponse
+from helix_temporal.models.agents import TextDelta
+from helix_temporal.models.messages import ToolCall
+from helix_temporal.testing.environment import HelixEnv
+from tests._browser import browser
+from tests.integration._inspected import (
+    Inspector,
+    inspector_behind_proxy,
+    inspector_over,
+    opened_at,
+    served_desk,
+    session_path,
+)
+from tests.workflows._desk import Desk, Gate
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(180)]
+
+
+@pytest.fixture(scope="module")
+def desk() -> Desk:
+    """What agents say."""
+    return Desk()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def env(desk: Desk) -> AsyncIterator[HelixEnv]:
+    """A worker with stores in memory."""
+    async with served_desk(desk) as env:
+        yield env
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def inspector(env: HelixEnv) -> AsyncIterator[Inspector]:
+    """An inspector that may act."""
+    async with inspector_over(env.backends, client=env.sessions, actions=True) as inspector:
+        yield inspector
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def chromium() -> AsyncIterator[Browser]:
+    """A browser."""
+    async with browser() as opened:
+        yield opened
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def page(chromium: Browser, inspector: Inspector) -> AsyncIterator[Page]:
+    """A window into which the printed link was opened; nothing it did was stopped by the policy."""
+    async with opened_at(chromium, inspector) as (page, seen):
+        yield page
+        assert inspector.reports == []
+        assert seen.foreign == []
+        assert [each for each in seen.complaints if "Failed to load resource" not in each] == []
+
+
+async def follow(page: Page, inspector: Inspector, session_id: str) -> None:
+    """Open a conversation, and wait until it is followed."""
+    await page.goto(inspector.address + session_path(inspector.app, session_id))
+    await expect(page.locator("#live-status")).to_contain_text("Following")
+
+
+def speaking(gate: Gate, *pieces: str) -> Callable[[ModelRequest], AsyncIterator[Any]]:
+    """Says the first piece, and the others when the gate is opened."""
+
+    async def speak(request: ModelRequest) -> AsyncIterator[Any]:
+        yield TextDelta(pieces[0])
+        await gate.passing()
+        for piece in pieces[1:]:
+            yield TextDelta(piece)
+        yield ModelResponse("".join(pieces))
+
+    return speak
+
+
+async def test_a_turn_is_followed_from_its_first_word_to_the_thread(
+    env: HelixEnv, desk: Desk, page: Page, inspector: Inspector
+) -> None:
+    """What is written stands on the page at once, and in the end it is what is stored."""
+    gate, quick = Gate(), Gate()
+    quick.opened.set()
+    desk.streams["s1"] = speaking(quick, "Hello.")
+    await env.sessions.ask("s1", "first", agent="streaming")
+    await follow(page, inspector, "s1")
+    desk.streams["s1"] = speaking(gate, "Light <b>shines</b>", " at\r\n night", ".")
+    asking = asyncio.create_task(env.sessions.ask("s1", "second", agent="streaming"))
+    await expect(page.locator("#live-text")).to_have_text("Light <b>shines</b>")
+    await expect(page.locator("#session-status")).to_contain_text("Running")
+    gate.opened.set()
+    await asking
+    await expect(page.locator("#live-ended .turn")).to_have_count(1)
+    await expect(page.locator("#live-ended")).to_contain_text("second")
+    await expect(page.locator("#live-ended")).to_contain_text("shines")
+    await expect(page.locator("#live-turn .turn")).to_have_count(0)
+    await expect(page.locator("#live-text")).to_have_count(0)
+    await expect(page.locator(".turn")).to_have_count(2)
+
+
+async def test_a_page_opened_in_the_middle_shows_what_was_said(
+    env: HelixEnv, desk: Desk, page: Page, inspector: Inspector
+) -> None:
+    """Somebody sends the link while the model speaks."""
+    gate = Gate()
+    desk.streams["s2"] = speaking(gate, "Said before.", " Said after.")
+    asking = asyncio.create_task(env.sessions.ask("s2", "go", agent="streaming"))
+    await gate.reached.wait()
+    await follow(page, inspector, "s2")
+    await expect(page.locator("#live-text")).to_have_text("Said before.")
+    gate.opened.set()
+    await asking
+    await expect(page.locator("#live-ended")).to_contain_text("Said before. Said after.")
+
+
+async def test_lost_connections_lose_and_double_nothing(env: HelixEnv, desk: Desk, chromium: Browser) -> None:
+    """A train in a tunnel: two turns end meanwhile, and a third goes on."""
+    open_gate = Gate()
+    open_gate.opened.set()
+    desk.streams["s3"] = speaking(open_gate, "zero")
+    await env.sessions.ask("s3", "m0", agent="streaming")
+    async with (
+        inspector_behind_proxy(env.backends) as (inspector, proxy),
+        opened_at(chromium, inspector) as (page, _),
+    ):
+        await follow(page, inspector, "s3")
+        proxy.refuse()
+        for number in (1, 2):
+            desk.streams["s3"] = speaking(open_gate, f"answer {number}")
+            await env.sessions.ask("s3", f"m{number}", agent="streaming")
+        gate = Gate()
+        desk.streams["s3"] = speaking(gate, "third begins", " and ends")
+        asking = asyncio.create_task(env.sessions.ask("s3", "m3", agent="streaming"))
+        await gate.reached.wait()
+        proxy.refuse(False)
+        await expect(page.locator("#live-text")).to_have_text("third begins", timeout=20_000)
+        gate.opened.set()
+        await asking
+        await expect(page.locator("#live-ended .turn")).to_have_count(3)
+        assert await page.locator(".turn h2").all_inner_texts() == ["Turn 1", "Turn 2", "Turn 3", "Turn 4"]
+
+
+async def test_a_deleted_session_is_told(env: HelixEnv, desk: Desk, page: Page, inspector: Inspector) -> None:
+    """Instead of a page that waits for ever."""
+    gate = Gate()
+    gate.opened.set()
+    desk.streams["s4"] = speaking(gate, "Hello.")
+    await env.sessions.ask("s4", "go", agent="streaming")
+    await follow(page, inspector, "s4")
+    await env.sessions.session("s4").delete()
+    await expect(page.locator("#live-status")).to_contain_text("deleted")
+
+
+def asks_for(name: str) -> Callable[[ModelRequest], Any]:
+    """Asks for the tool when a user has spoken, and tells what it gave."""
+
+    def script(request: ModelRequest) -> Any:
+        if request.messages[-1].role == "user":
+            return ModelResponse(tool_calls=(ToolCall(id="c1", name=name, arguments={"what": "disk"}),))
+        return f"it gave: {request.messages[-1].text}"
+
+    return script
+
+
+async def wait_for_call(env: HelixEnv, desk: Desk, session_id: str, name: str) -> "asyncio.Task[Any]":
+    """A turn that waits for somebody."""
+    desk.scripts[session_id] = asks_for(name)
+    result = await env.sessions.ask(session_id, "go", agent="people")
+    assert result.status == "suspended"
+    return asyncio.create_task(env.sessions.session(session_id).wait_for_change())
+
+
+async def test_an_approval_is_given_on_the_page(
+    env: HelixEnv, desk: Desk, page: Page, inspector: Inspector
+) -> None:
+    """Whoever reads what the agent wants to do decides there and then, and sees what comes of it."""
+    (await wait_for_call(env, desk, "s5", "wipe")).cancel()
+    await follow(page, inspector, "s5")
+    await page.get_by_role("button", name="Approve").click()
+    await expect(page.locator(".notice")).to_contain_text("Approved")
+    await expect(page.locator("main")).to_contain_text("it gave: wiped disk")
+
+
+async def test_an_approval_that_comes_live_can_be_denied(
+    env: HelixEnv, desk: Desk, page: Page, inspector: Inspector
+) -> None:
+    """The form is sent into a page that is open already."""
+    await env.sessions.ask("s6", "hello", agent="people")
+    await follow(page, inspector, "s6")
+    (await wait_for_call(env, desk, "s6", "wipe")).cancel()
+    await expect(page.locator("#session-status")).to_contain_text("Waiting")
+    await page.get_by_label("Reason").fill("Not today")
+    await page.get_by_role("button", name="Deny").click()
+    await expect(page.locator(".notice")).to_contain_text("Denied")
+    await expect(page.locator("main")).to_contain_text("Not today")
+
+
+async def test_the_second_of_two_tabs_is_told_what_the_first_did(
+    env: HelixEnv, desk: Desk, chromium: Browser, inspector: Inspector
+) -> None:
+    """Two people, one approval: it counts once, and nobody believes that theirs did."""
+    (await wait_for_call(env, desk, "s7", "wipe")).cancel()
+    address = inspector.address + session_path(inspector.app, "s7")
+    async with opened_at(chromium, inspector, java_script_enabled=False) as (first, _):
+        second = await first.context.new_page()
+        await first.goto(address)
+        await second.goto(address)
+        await first.get_by_role("button", name="Deny").click()
+        await expect(first.locator(".notice")).to_contain_text("Denied")
+        await second.get_by_role("button", name="Approve").click()
+        await expect(second.locator(".notice")).to_contain_text("denied this call before you")
+        await expect(second.locator("main")).not_to_contain_text("wiped disk")
+
+
+async def test_a_clients_call_is_answered_on_the_page(
+    env: HelixEnv, desk: Desk, page: Page, inspector: Inspector
+) -> None:
+    """The client is away, and somebody knows what it would have said."""
+    (await wait_for_call(env, desk, "s8", "locate")).cancel()
+    await follow(page, inspector, "s8")
+    await page.get_by_label("Result").fill('{"city": "Kiel"}')
+    await page.get_by_role("button", name="Send result").click()
+    await expect(page.locator(".notice")).to_contain_text("sent")
+    await expect(page.locator("main")).to_contain_text("Kiel")
+
+
+async def test_a_turn_is_stopped_from_the_page(
+    env: HelixEnv, desk: Desk, page: Page, inspector: Inspector
+) -> None:
+    """An agent that runs away is stopped by whoever sees it."""
+    gate = Gate()
+    desk.scripts["s9"] = gate.then()
+    asking = asyncio.create_task(env.sessions.ask("s9", "go", agent="main"))
+    await gate.reached.wait()
+    await follow(page, inspector, "s9")
+    await page.get_by_role("button", name=re.compile("Abort")).click()
+    await expect(page.locator(".notice")).to_contain_text("stopped")
+    await asyncio.wait([asking])
+    gate.opened.set()
+
+
+async def test_a_page_of_a_turn_before_stops_nothing(
+    env: HelixEnv, desk: Desk, chromium: Browser, inspector: Inspector
+) -> None:
+    """A tab of yesterday must not stop today's turn."""
+    gate = Gate()
+    desk.scripts["s10"] = gate.then()
+    asking = asyncio.create_task(env.sessions.ask("s10", "go", agent="main"))
+    await gate.reached.wait()
+    async with opened_at(chromium, inspector, java_script_enabled=False) as (page, _):
+        await page.goto(inspector.address + session_path(inspector.app, "s10"))
+        gate.opened.set()
+        await asking
+        again = Gate()
+        desk.scripts["s10"] = again.then()
+        asking = asyncio.create_task(env.sessions.ask("s10", "again", agent="main"))
+        await again.reached.wait()
+        await page.get_by_role("button", name=re.compile("Abort")).click()
+        await expect(page.locator(".notice")).to_contain_text("does not run any more")
+        again.opened.set()
+        assert (await asking).status == "answered"
