@@ -26,6 +26,7 @@ from helix_temporal.models.states import SessionState, SubSessionRef
 from helix_temporal.models.stored_messages import EMPTY, Head, Position, StoredMessage
 from helix_temporal.models.usage import UsageEntry
 from helix_temporal.session.record import SessionRecord
+from helix_temporal.stores.sessions.loop import encode_state
 
 FORMAT: Final = "helix-session/1"
 """The format that is written, and that can be imported."""
@@ -127,7 +128,7 @@ class MessagePart(FilePart):
 
     position: Position
     kind: Literal["u", "a", "c", "t", "o"]
-    id: str
+    id: Annotated[str, Field(max_length=4096)]
     body: dict[str, Any] | None = None
     base64: str | None = None
 
@@ -452,6 +453,7 @@ class _FileCheck:
         _validated(number, "session", part.read_record)
         self._check_place(number, part)
         if state is not None:
+            _validated(number, "session that a store takes", lambda: encode_state(state))
             _check_state_head(number, part, state)
         self.sections.append(Section(part, end, number))
         self.kind, self.left = "child", part.children
