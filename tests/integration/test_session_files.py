@@ -26,6 +26,7 @@ from tests.unit.session_files._scenes import (
     export_bytes,
     import_bytes,
     list_texts,
+    make_messages,
     make_tree,
     make_turn,
     open_memory,
@@ -117,18 +118,33 @@ async def test_an_imported_session_goes_on_in_every_store(name: str, make_place:
         assert [each.title for each in listed.sessions] == ["Where is my order?"]
 
 
+@pytest.fixture(scope="module")
+def ten_thousand() -> bytes:
+    """The file of a session of 10,000 messages."""
+
+    async def make() -> bytes:
+        async with open_memory() as source:
+            await source.sessions.create_session("s")
+            for number in range(10):
+                first = number * 250
+                messages = [each for at in range(200) for each in make_messages(first + at)]
+                await source.sessions.append_messages("s", messages)
+            for number in range(500):
+                await make_turn(source, "s", 10_000 + number)
+            return await export_bytes(source)
+
+    return asyncio.run(make())
+
+
 @pytest.mark.parametrize("name", PLACES)
-@pytest.mark.slow
-async def test_ten_thousand_messages_come_back_with_equal_bytes(name: str, make_place: Places) -> None:
-    """2,500 turns with their runs and what each used."""
-    async with open_memory() as source, open_place(make_place(name)) as target:
-        await source.sessions.create_session("s")
-        for number in range(1, 2_501):
-            await make_turn(source, "s", number)
-        data = await export_bytes(source)
-        done = await import_bytes(target, data)
+async def test_ten_thousand_messages_come_back_with_equal_bytes(
+    name: str, make_place: Places, ten_thousand: bytes
+) -> None:
+    """In pages and steps of a thousand, with 500 runs that come in one commit."""
+    async with open_place(make_place(name)) as target:
+        done = await import_bytes(target, ten_thousand)
         assert (done.outcome, done.messages) == ("imported", 10_000)
-        assert await export_bytes(target) == data
+        assert await export_bytes(target) == ten_thousand
 
 
 @pytest.mark.parametrize("name", ["redis+s3", "redis+postgres+s3"])
