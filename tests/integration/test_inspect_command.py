@@ -3,6 +3,7 @@
 import asyncio
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,11 +12,12 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
+from helix_temporal.backends import Backends
 from helix_temporal.cli.statuses import ExitStatus
 from helix_temporal.devstack.programs import free_port
 from helix_temporal.inspector.server import bind
 from helix_temporal.models.states import CreateSession
-from helix_temporal.stores.sqlite import SqliteBackend
+from helix_temporal.settings import Settings
 from helix_temporal.testing.environment import helix_env
 from tests._commands import RUN, environment, start
 from tests.integration._shop import make_agents
@@ -77,11 +79,11 @@ def test_the_link_shows_sessions_without_a_worker_and_without_temporal(
     """Somebody looks at what is left when everything else is down."""
 
     async def fill() -> None:
-        backend = SqliteBackend(tmp_path / "data" / "helix.db")
-        await backend.sessions.create_session("s1", CreateSession(title="Lamps"))
-        await backend.close()
+        backends = Backends(Settings(data_directory=tmp_path / "data"))
+        assert backends.sessions is not None
+        await backends.sessions.create_session("s1", CreateSession(title="Lamps"))
+        await backends.close()
 
-    (tmp_path / "data").mkdir()
     asyncio.run(fill())
     with inspecting(tmp_path, variables) as (_, link), browse(link) as browser:
         assert browser.get("/").status_code == 403
@@ -176,8 +178,6 @@ def test_a_tunnels_name_is_answered_if_it_is_told(tmp_path: Path, variables: dic
 
 def test_its_help_names_no_token_and_all_options(tmp_path: Path) -> None:
     """What somebody reads first."""
-    import sys
-
     done = subprocess.run(
         [sys.executable, "-c", RUN, "inspect", "--help"],
         cwd=tmp_path,
