@@ -73,18 +73,19 @@ def browse(link: str) -> httpx.Client:
     return httpx.Client(base_url=f"http://{parts.netloc}", follow_redirects=True, timeout=60)
 
 
+async def fill(directory: Path) -> None:
+    """One session, in SQLite."""
+    backends = Backends(Settings(data_directory=directory / "data"))
+    assert backends.sessions is not None
+    await backends.sessions.create_session("s1", CreateSession(title="Lamps"))
+    await backends.close()
+
+
 def test_the_link_shows_sessions_without_a_worker_and_without_temporal(
     tmp_path: Path, variables: dict[str, str]
 ) -> None:
     """Somebody looks at what is left when everything else is down."""
-
-    async def fill() -> None:
-        backends = Backends(Settings(data_directory=tmp_path / "data"))
-        assert backends.sessions is not None
-        await backends.sessions.create_session("s1", CreateSession(title="Lamps"))
-        await backends.close()
-
-    asyncio.run(fill())
+    asyncio.run(fill(tmp_path))
     with inspecting(tmp_path, variables) as (_, link), browse(link) as browser:
         assert browser.get("/").status_code == 403
         assert "Lamps" in browser.get(link).text
@@ -94,6 +95,23 @@ def test_the_link_shows_sessions_without_a_worker_and_without_temporal(
         assert "Temporal" in maintenance.text
         forms = browser.get("/sessions/s1").text
         assert 'method="post"' not in forms
+
+
+def test_an_action_without_temporal_is_told_to_have_come_to_nothing(
+    tmp_path: Path, variables: dict[str, str]
+) -> None:
+    """Instead of an error page, or of the belief that it was done."""
+    asyncio.run(fill(tmp_path))
+    with inspecting(tmp_path, variables, "--allow-actions") as (_, link), browse(link) as browser:
+        browser.get(link)
+        (csrf,) = [value for name, value in browser.cookies.items() if "form" in name]
+        done = browser.post(
+            "/sessions/s1/stop",
+            data={"csrf": csrf, "run_id": "r1"},
+            headers={"Origin": link.partition("/?")[0]},
+        )
+    assert done.status_code == 200
+    assert "Temporal does not answer" in done.text
 
 
 def test_two_starts_have_two_tokens(tmp_path: Path, variables: dict[str, str]) -> None:
