@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from typing import Annotated
 
 import typer
@@ -137,13 +138,14 @@ async def _follow(views: SessionViews, session_id: str, turns: int, *, as_json: 
             finished = tuple(turn for turn in page.turns if not turn.unfinished)
             _print_page(page.model_copy(update={"turns": finished}), as_json=False)
     live = LiveText()
-    async for stored in views.follow_session(session_id, place):
-        if as_json:
-            print_json_line(make_live_line(stored))
-        else:
-            sys.stdout.write(live.write_chunk(stored.chunk))
-        # Each piece is seen when it comes, also by a pipe.
-        sys.stdout.flush()
+    async with aclosing(views.follow_session(session_id, place)) as chunks:
+        async for stored in chunks:
+            if as_json:
+                print_json_line(make_live_line(stored))
+            else:
+                sys.stdout.write(live.write_chunk(stored.chunk))
+            # Each piece is seen when it comes, also by a pipe.
+            sys.stdout.flush()
 
 
 # ---- turns ------------------------------------------------------------------------------------------

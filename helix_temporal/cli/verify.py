@@ -29,7 +29,7 @@ def verify(
     thread_ids: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="THREAD_ID...", help="The threads; a session's main thread has the session's id."
+            metavar="THREAD_ID", help="The threads; a session's main thread has the session's id."
         ),
     ] = None,
     *,

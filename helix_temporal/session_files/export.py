@@ -187,7 +187,8 @@ class _Writing:
         """Write the file."""
         if not isinstance(output, Path):
             return self._copy_to(output)
-        with open_output(output) as file:
+        # Devices and pipes are written to; in their place a file would be a mistake.
+        with output.open("wb") if _is_special(output) else open_output(output) as file:
             return self._copy_to(file)
 
     def _copy_to(self, output: BinaryIO) -> Exported:
@@ -231,8 +232,13 @@ def check_output(path: Path) -> None:
         raise InvalidRequestError(f"{path}: the directory {directory} is not there; create it")
     if path.is_dir():
         raise InvalidRequestError(f"{path}: it is a directory; a file's name was expected")
-    if not os.access(directory, os.W_OK):
+    if not _is_special(path) and not os.access(directory, os.W_OK):
         raise InvalidRequestError(f"{path}: the directory {directory} may not be written to")
+
+
+def _is_special(path: Path) -> bool:
+    """Whether a path is there, and is no file: ``/dev/stdout``, ``/dev/null``, a named pipe."""
+    return path.exists() and not path.is_file()
 
 
 @contextmanager

@@ -26,8 +26,10 @@ from helix_temporal.models.states import SessionState, SubSessionRef
 from helix_temporal.models.stored_messages import EMPTY, Head, Position, StoredMessage
 from helix_temporal.models.usage import UsageEntry
 from helix_temporal.session.record import SessionRecord
+from helix_temporal.stores.sessions.loop import encode_state
 
 FORMAT: Final = "helix-session/1"
+"""The format that is written, and that can be imported."""
 _FAMILY: Final = "helix-session/"
 MAX_LINE: Final = 2 * MAX_MESSAGE_BYTES
 """Bytes of one line: the largest message in base64, with what stands around it."""
@@ -126,7 +128,7 @@ class MessagePart(FilePart):
 
     position: Position
     kind: Literal["u", "a", "c", "t", "o"]
-    id: str
+    id: Annotated[str, Field(max_length=4096)]
     body: dict[str, Any] | None = None
     base64: str | None = None
 
@@ -176,8 +178,12 @@ def dump_record(record: SessionRecord) -> JsonObject:
 
 
 def dump_run(run: Run) -> JsonObject:
-    """A run as its line has it: without the session, whose lines it is among."""
-    return run.model_dump(mode="json", by_alias=True, exclude={"session_id"}, exclude_defaults=True)
+    """A run as its line has it: without the session, whose lines it is among.
+
+    Nor its places in the live stream and in traces, which are not in a file.
+    """
+    left_out = {"session_id", "start_sequence", "trace"}
+    return run.model_dump(mode="json", by_alias=True, exclude=left_out, exclude_defaults=True)
 
 
 def dump_usage(entry: UsageEntry) -> JsonObject:
@@ -447,6 +453,7 @@ class _FileCheck:
         _validated(number, "session", part.read_record)
         self._check_place(number, part)
         if state is not None:
+            _validated(number, "session that a store takes", lambda: encode_state(state))
             _check_state_head(number, part, state)
         self.sections.append(Section(part, end, number))
         self.kind, self.left = "child", part.children

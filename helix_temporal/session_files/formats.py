@@ -318,4 +318,4 @@ JSON_LINES: Final = JsonLines()
 FORMATS: Final[dict[str, FileFormat]] = {
     each.name: each for each in (JSON_LINES, Markdown(), OpenAIMessages(), LettaAgentFile())
 }
-"""By the names that users give."""
+"""How a session can be written, by the names that users give; `jsonl` alone can be imported."""

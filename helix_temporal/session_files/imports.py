@@ -447,7 +447,7 @@ class _Target:
 def _may_write(facts: ThreadFacts, place: _Place) -> bool:
     """Whether a thread is this import's, or one that shows nothing and that another import has left."""
     abandoned = facts.owner.startswith(_OWNER) and not facts.committed
-    return facts.owner == place.owner or (abandoned and place.head != EMPTY)
+    return abandoned or facts.owner == place.owner
 
 
 def _exists_error(session_id: str) -> SessionExistsError:

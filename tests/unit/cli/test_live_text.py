@@ -25,12 +25,12 @@ def written(*chunks: ChunkBase) -> str:
 def test_an_answer_is_written_piece_by_piece() -> None:
     """Each piece is seen when it comes, with the question's turn above it."""
     assert written(
-        RunStarted(turn=2),
+        RunStarted(turn=2, texts=("Hi",)),
         TextChunk(delta="Hel", message_id="a", step=1),
         Heartbeat(),
         TextChunk(delta="lo\nyou", message_id="a", step=1),
         RunEnded(status="completed"),
-    ) == ("turn 2\n  assistant · step 1\n    Hello\n    you\n  turn ended: completed\n\n")
+    ) == ("turn 2\n  user\n    Hi\n  assistant · step 1\n    Hello\n    you\n  turn ended: completed\n\n")
 
 
 def test_calls_stand_between_the_answers() -> None:

@@ -5,6 +5,7 @@ from decimal import Decimal
 import pytest
 
 from helix_temporal.cli._output import (
+    Progress,
     Table,
     format_cost,
     format_duration,
@@ -23,6 +24,22 @@ def test_columns_are_aligned_without_a_terminal(capsys: pytest.CaptureFixture[st
     assert capsys.readouterr().out == "ID      COUNT\na           1\nlonger   1000\nb           –\n"
 
 
+def test_characters_that_take_two_columns_are_aligned(capsys: pytest.CaptureFixture[str]) -> None:
+    """Names of people are written in many alphabets."""
+    Table("user", "count>").print_rows([["世界", 1], ["anna", 20]])
+    assert capsys.readouterr().out == "USER  COUNT\n世界      1\nanna     20\n"
+
+
+def test_a_terminal_cuts_the_last_column_alone(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An id that is cut cannot be copied into the next command."""
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "30")
+    Table("session", "title").print_rows([["an-id-of-18-letters", "a title that is long"]])
+    assert capsys.readouterr().out.splitlines()[1] == "an-id-of-18-letters  a title t…"
+
+
 def test_a_name_neither_adds_a_row_nor_acts(capsys: pytest.CaptureFixture[str]) -> None:
     """Titles and ids are a stranger's text."""
     Table("id", "title").print_rows([["a\nb", "\x1b[31m\u202ered"]])
@@ -39,6 +56,20 @@ def test_a_value_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     """Whatever a title holds, it is no other fact."""
     print_facts([("title", "one\nstatus  failed"), ("status", "running"), ("none", None)])
     assert capsys.readouterr().out == "title   one\\nstatus  failed\nstatus  running\nnone\n"
+
+
+def test_progress_is_told_where_somebody_waits(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A list that goes into a file says how far it is; a program gets no such lines."""
+    silent = Progress("sessions", every=10)
+    silent.add(100)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    seen = Progress("sessions", every=10)
+    seen.add(9)
+    seen.add(16)
+    seen.add(2)
+    assert capsys.readouterr().err == "  25 sessions\n"
 
 
 def test_text_is_indented_as_a_whole(capsys: pytest.CaptureFixture[str]) -> None:

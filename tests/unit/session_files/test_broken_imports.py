@@ -126,7 +126,7 @@ async def test_who_opens_the_session_meanwhile_has_it() -> None:
     data = await _make_file()
     async with open_memory() as target:
         taking = _TakesOver(target.threads)
-        stores: Any = SessionStores(threads=taking, usage=target.usage, sessions=target.sessions)  # type: ignore[arg-type]
+        stores: Any = SessionStores(threads=taking, usage=target.usage, sessions=target.sessions)
         with pytest.raises(FencedError):
             await import_bytes(stores, data)
         facts = await target.threads.read_facts("s")
@@ -172,7 +172,7 @@ class _Watched:
     def __init__(self, stores: Backends) -> None:
         self._threads, self._hot, self.most_hot = stores.threads, stores.hot, 0
         parts: Any = {"threads": self, "usage": stores.usage, "sessions": stores.sessions}
-        self.stores = SessionStores(**parts)
+        self.stores: Any = SessionStores(**parts)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._threads, name)

@@ -129,6 +129,10 @@ DAMAGES: Final[dict[str, tuple[Damage, str]]] = {
         change_line(2, set_field("session", "state", {"version": 0})),
         "line 2: no session: version",
     ),
+    "metadata that are too large": (
+        change_line(2, lambda plain: plain["session"]["state"]["metadata"].update(large="x" * 70_000)),
+        "line 2: no session that a store takes: TooLargeError",
+    ),
     "a state beyond the messages": (
         change_line(2, set_field("session", "state", {"head": {"position": 9, "last_id": "x"}})),
         "line 2: the state ends at 9",

@@ -1,5 +1,6 @@
 """Files on the disk: whole, or not there."""
 
+import asyncio
 import os
 import stat
 from pathlib import Path
@@ -84,6 +85,20 @@ async def test_a_file_has_what_a_stream_is_given(tmp_path: Path) -> None:
         data = (tmp_path / "s.jsonl").read_bytes()
         assert data == await export_bytes(stores)
         assert exported.bytes == len(data)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no named pipes in directories")
+async def test_a_pipe_is_written_to(tmp_path: Path) -> None:
+    """A file in its place would leave its reader waiting; in that of /dev/null it breaks the machine."""
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    async with open_memory() as stores:
+        await make_session(stores)
+        read = asyncio.create_task(asyncio.to_thread(path.read_bytes))
+        await export_session(stores, "s", path)
+        assert await read == await export_bytes(stores)
+    assert list_files(tmp_path) == [path]
+    assert stat.S_ISFIFO(path.stat().st_mode)
 
 
 def test_where_nothing_can_be_written_is_said_first(tmp_path: Path) -> None:

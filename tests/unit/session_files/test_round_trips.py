@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from helix_temporal.backends import Backends
 from helix_temporal.client import SessionStores
 from helix_temporal.errors import SessionExistsError, SessionNotFoundError, ThreadExistsError
-from helix_temporal.models.checkpoints import NewRun, RunRecorded
+from helix_temporal.models.checkpoints import NewRun, RunChange, RunRecorded, RunStatus
 from helix_temporal.models.messages import Message, Usage
 from helix_temporal.models.states import CreateSession, SessionStatus
 from helix_temporal.models.stored_messages import EMPTY, Head, StoredMessage
@@ -238,6 +238,18 @@ async def test_a_thread_without_a_state_is_a_file() -> None:
         assert (await import_bytes(target, data)).outcome == "imported"
         assert (await import_bytes(target, data)).outcome == "there"
         assert await export_bytes(target) == data
+
+
+async def test_places_in_a_stream_that_is_not_there_are_left_out() -> None:
+    """Who followed an imported turn would wait for a sequence that never comes."""
+    async with open_memory() as source, open_memory() as target:
+        await source.sessions.create_session("s")
+        await source.sessions.start_run("s", NewRun(run_id="r", start_sequence=700))
+        await source.sessions.update_run("s", "r", RunChange(status=RunStatus.COMPLETED))
+        await import_bytes(target, await export_bytes(source))
+        run = await target.sessions.get_run("s", "r")
+        assert run is not None
+        assert (run.turn, run.start_sequence) == (1, 0)
 
 
 async def test_a_turn_under_way_is_left_out() -> None:
