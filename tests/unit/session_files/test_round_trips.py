@@ -300,6 +300,33 @@ async def test_a_thread_that_is_cut_meanwhile_is_read_again() -> None:
         assert b"Where is order 3?" not in data
 
 
+async def test_a_thread_that_is_opened_again_and_again_is_written() -> None:
+    """Each turn of a session that ends after its answer opens the thread: none of that cuts it."""
+    async with open_memory() as source:
+        await make_session(source)
+        plain = await export_bytes(source)
+        opening = _OpenEachTime(source)
+        assert (await export_whole(replace_threads(source, opening)))[0] == plain
+        assert opening.opens >= 2
+
+
+class _OpenEachTime:
+    """Threads of which one is opened after each page that is read of it."""
+
+    def __init__(self, stores: Backends) -> None:
+        self._threads, self.opens = stores.threads, 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._threads, name)
+
+    async def read(self, request: Any) -> Any:
+        page = await self._threads.read(request)
+        self.opens += 1
+        facts = await self._threads.read_facts("s")
+        await self._threads.open(OpenThread("s", facts.epoch + 2, f"workflow {self.opens}"))
+        return page
+
+
 class _CutOnce:
     """Threads of which one is cut after its first page was read."""
 
