@@ -139,6 +139,17 @@ async def test_a_foreign_thread_of_the_id_stays(open_target: Opener) -> None:
         assert (await target.threads.read_facts("s")).owner == "somebody"
 
 
+async def test_a_session_without_messages_is_not_put_over_a_thread() -> None:
+    """It would show somebody else's conversation as its own."""
+    async with open_memory() as source, open_memory() as target:
+        await source.sessions.create_session("s", CreateSession(title="Nothing yet"))
+        data = await export_bytes(source)
+        await target.threads.open(OpenThread("s", 1, "somebody"))
+        with pytest.raises(ThreadExistsError):
+            await import_bytes(target, data)
+        assert not await target.sessions.session_exists("s")
+
+
 async def test_a_deleted_session_is_imported_again(open_target: Opener) -> None:
     """That is what people keep files for."""
     async with open_memory() as source, open_target() as target:
