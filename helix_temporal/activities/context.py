@@ -8,7 +8,7 @@ from typing import Final
 
 from helix_temporal.activities._runtime import CODE_ERRORS, application_code, is_cancellation
 from helix_temporal.activities.step_facts import ModelStep, new_id, step_number
-from helix_temporal.activities.usage import UsageLog
+from helix_temporal.activities.usage import UsageLog, name_of_model
 from helix_temporal.agents import (
     Agent,
     Compaction,
@@ -48,6 +48,8 @@ from helix_temporal.telemetry.spans import Stopwatch
 
 READ_BYTES: Final = 512 * 1024
 """So much of a thread is read for one summary, the newest part of what is to be summed up."""
+MODEL_NAME: Final = 128
+"""Characters of a model's name that an answer tells."""
 _PAGE: Final = 200
 _REMEMBERED: Final = 64
 
@@ -342,6 +344,7 @@ async def given_to_model(
         stop=stop,
         summary=None if summary is None else _refer_to_summary(summary),
         prompt=step.agent.digest_prompt(instructions),
+        model=name_of_model(step.agent.model)[:MODEL_NAME],
     )
     if summary is not None and summary.kept is None:
         summary = summary.model_copy(update={"kept": stop})

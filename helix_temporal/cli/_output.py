@@ -80,6 +80,25 @@ def print_warning(text: str) -> None:
     typer.secho(make_visible(text), fg="yellow", err=True)
 
 
+class Progress:
+    """Counts on standard error while somebody waits there, and the rows go elsewhere.
+
+    Args:
+        what: Is counted.
+        every: So many are one line.
+    """
+
+    def __init__(self, what: str, every: int = 10_000) -> None:
+        self._what, self._every, self._count = what, every, 0
+        self._is_seen = sys.stderr.isatty() and not sys.stdout.isatty()
+
+    def add(self, number: int = 1) -> None:
+        """Count some more."""
+        before, self._count = self._count, self._count + number
+        if self._is_seen and self._count // self._every > before // self._every:
+            print_note(f"  {self._count:,} {self._what}")
+
+
 class Table:
     """Rows below a heading, printed as they come.
 
@@ -112,8 +131,9 @@ class Table:
         if not sys.stdout.isatty():
             return line
         # The last column gives way on a terminal; an id is never cut, so that it can be copied.
+        last = last.rstrip()
         room = shutil.get_terminal_size().columns - sum(len(_GAP) + _width_of(text) for text in most)
-        return line if _width_of(last.rstrip()) <= room else _GAP.join([*most, _cut(last.rstrip(), max(room, 10))])
+        return line if _width_of(last) <= room else _GAP.join([*most, _cut(last, max(room, 10))])
 
 
 def format_time(milliseconds: int | None) -> str:

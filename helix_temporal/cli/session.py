@@ -9,6 +9,7 @@ import typer
 from helix_temporal.cli._output import (
     NOTHING,
     AsJson,
+    Progress,
     Table,
     format_cost,
     format_duration,
@@ -137,8 +138,10 @@ def _print_page(page: SessionList) -> None:
 async def _print_all(views: SessionViews, wanted: SessionFilter, *, as_json: bool) -> None:
     """Print all as they come; memory stays flat, and what is read is out if a store goes away."""
     table, rows = Table(*_COLUMNS), list[Sequence[object]]()
+    progress = Progress("sessions")
     try:
         async for each in views.iterate_sessions(wanted):
+            progress.add()
             if as_json:
                 print_json_line(each)
                 continue

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from helix_temporal.cli._output import (
+    NOTHING,
     AsJson,
     fold_text,
     format_duration,
@@ -84,7 +85,7 @@ async def _print_calls(
 def _print_call(found: FoundCall) -> None:
     call = found.call
     facts = [format_time(found.at), call.name, call.status, format_duration(call.duration_ms)]
-    print_heading("  ".join(facts))
+    print_heading("  ".join(each for each in facts if each != NOTHING))
     turn = "" if found.turn is None else f", turn {found.turn}"
     user = "" if found.user_id is None else f", user {found.user_id}"
     print_text(

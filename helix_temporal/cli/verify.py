@@ -29,7 +29,7 @@ def verify(
     thread_ids: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="THREAD_ID...", help="The threads; a session's main thread has the session's id."
+            metavar="THREAD_ID", help="The threads; a session's main thread has the session's id."
         ),
     ] = None,
     *,
@@ -68,10 +68,7 @@ def verify(
     chosen = _parse_subset(subset)
 
     async def run(backends: Backends) -> tuple[Verification, ExitStatus]:
-        upkeep = backends.tiered.upkeep if backends.tiered is not None else None
-        verifying = ThreadVerification(
-            backends.hot, backends.threads, upkeep, subset=chosen, parallel=parallel
-        )
+        verifying = _make_verification(backends, chosen, parallel)
         if thread_ids:
             return await _verify_named(verifying, thread_ids, shows=not as_json)
         return await _verify_all(verifying, place, shows=not as_json)
@@ -80,6 +77,14 @@ def verify(
     print_output(found, _show_sums, as_json=as_json)
     if status is not ExitStatus.DONE:
         raise typer.Exit(status)
+
+
+def _make_verification(backends: Backends, subset: DataSubset, parallel: int) -> ThreadVerification:
+    """Of stores that are read alone: a damaged hot thread stays where it is, to be named."""
+    if backends.tiered is None:
+        return ThreadVerification(backends.hot, backends.threads, None, subset=subset, parallel=parallel)
+    reader = backends.tiered.for_reading()
+    return ThreadVerification(backends.hot, reader, reader.upkeep, subset=subset, parallel=parallel)
 
 
 def _parse_subset(text: str | None) -> DataSubset:

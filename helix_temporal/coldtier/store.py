@@ -4,6 +4,7 @@ Also what it decides on the way: how much of an archived thread stays hot (`Keep
 windows of messages are remembered, and payloads in the archive.
 """
 
+import copy
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -24,6 +25,7 @@ from helix_temporal.coldtier.zeitlich import LegacySource, ZeitlichMigration
 from helix_temporal.errors import FencedError, HelixError, StoreUnavailableError, ThreadNotFoundError
 from helix_temporal.models.newest import Newest
 from helix_temporal.models.stored_messages import Head, StoredMessage, size_of
+from helix_temporal.stores.archive_mark import hot_for_reading
 from helix_temporal.stores.protocols.hot import (
     Appended,
     Archived,
@@ -290,6 +292,7 @@ class TieredThreads:
         self._names = names or StoreNames()
         self.blobs, self.layout = blobs, Layout(prefix)
         self._archive = Archive(blobs, self.layout, key)
+        self._unrepaired, self._snapshots = hot, legacy
         self.hot: HotTier = RepairingHotTier(hot, self._archive)
         hot = self.hot
         self._warm_ttl, self._legacy = warm_ttl, legacy is not None
@@ -302,6 +305,19 @@ class TieredThreads:
         self._migration = ZeitlichMigration(hot, self._archive, self._flushing, legacy)
         self.upkeep = Upkeep(hot, self._archive)
         self.payloads = BlobPayloads(self._archive)
+
+    def for_reading(self) -> "TieredThreads":
+        """The same threads for who only looks at them: no read changes a store.
+
+        A hot thread that is damaged is not repaired, but an error: `StoreCorruptError`.
+        """
+        reader, hot = copy.copy(self), hot_for_reading(self._unrepaired)
+        reader.hot = hot
+        reader._reading = TieredReads(hot, self._archive)  # noqa: SLF001 (a copy of our own)
+        migration = ZeitlichMigration(hot, self._archive, self._flushing, self._snapshots)
+        reader._migration = migration  # noqa: SLF001
+        reader.upkeep = Upkeep(hot, self._archive)
+        return reader
 
     async def open(self, request: OpenThread, progress: Progress = no_progress) -> OpenedThread:
         """As `ThreadStore.open`."""

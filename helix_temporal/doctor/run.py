@@ -8,7 +8,7 @@ from temporalio.client import Client
 
 from helix_temporal.backends import Backends
 from helix_temporal.doctor.checks import Check, CheckReport, Probe, run_probes
-from helix_temporal.doctor.schedules import list_schedule_probes
+from helix_temporal.doctor.schedules import make_schedule_probe
 from helix_temporal.doctor.settings import check_settings
 from helix_temporal.doctor.shared import Shared
 from helix_temporal.doctor.stores import list_store_probes
@@ -44,7 +44,7 @@ async def check_deployment(
     client = Shared[Client](lambda: _connect(settings))
     probes = list_store_probes(backends, settings, writes=writes)
     if temporal:
-        probes += [*list_temporal_probes(client, settings), *list_schedule_probes(client, settings)]
+        probes += [*list_temporal_probes(client, settings), make_schedule_probe(client, settings)]
     try:
         found = await run_probes(probes, within)
     finally:

@@ -1,6 +1,7 @@
 """Checks of the schedules of maintenance: there, not paused, and their last runs ended well."""
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -15,7 +16,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from helix_temporal.doctor.checks import Check, Probe, Status
 from helix_temporal.doctor.shared import Shared
-from helix_temporal.maintenance import schedule_ids
+from helix_temporal.maintenance import name_schedules
 from helix_temporal.settings import Settings
 
 _RPC: Final = timedelta(seconds=10)
@@ -54,23 +55,32 @@ class ScheduleStatus:
     last_workflow: str = ""
 
 
-def list_schedule_probes(client: Shared[Client], settings: Settings) -> list[Probe]:
-    """One of each schedule.
+def make_schedule_probe(client: Shared[Client], settings: Settings) -> Probe:
+    """Of all schedules together.
 
     Args:
         client: Connects, once for all.
         settings: Whose schedules they are.
     """
 
-    def make_probe(kind: str, schedule_id: str) -> Probe:
-        async def look() -> Sequence[Check]:
-            facts = await read_schedule(await client.get(), schedule_id)
-            return [judge_schedule(kind, facts, datetime.now(UTC))]
+    async def look() -> Sequence[Check]:
+        connected = await client.get()
+        names = name_schedules(connected, settings.task_queue)
+        found = await asyncio.gather(*(read_schedule(connected, each) for each in names.values()))
+        return judge_schedules(dict(zip(names, found, strict=True)), datetime.now(UTC))
 
-        return Probe("maintenance", kind, look)
+    return Probe("maintenance", "schedules", look)
 
-    ids = schedule_ids(settings.deployment.name, settings.task_queue)
-    return [make_probe(kind, schedule_id) for kind, schedule_id in ids.items()]
+
+def judge_schedules(found: Mapping[str, ScheduleStatus], now: datetime) -> list[Check]:
+    """What is to be said of all of them; where there is none that is one line."""
+    if not any(each.exists for each in found.values()):
+        said = (
+            "there are none: what terminated sessions left is not archived, and nothing is cleaned up; "
+            "helix-temporal maintenance makes them"
+        )
+        return [_check("schedules", "warning", said)]
+    return [judge_schedule(kind, each, now) for kind, each in found.items()]
 
 
 async def read_schedule(client: Client, schedule_id: str) -> ScheduleStatus:

@@ -36,6 +36,7 @@ from helix_temporal.inspector.page_request import (
     csrf_value,
     keep_csrf,
 )
+from helix_temporal.inspector.rendering import compile_templates
 from helix_temporal.inspector.static_files import StaticRoute
 from helix_temporal.views import SessionViews
 
@@ -75,6 +76,7 @@ def create_inspector(
         temporal_ui: Address of Temporal's own page, for links.
         reports: For tests: what browsers tell that the content security policy has stopped is added to it.
     """
+    compile_templates()
     inspector = _Inspector(
         stores,
         LocalAccess() if authorise is None else authorise,

@@ -105,8 +105,8 @@ def count_of(count: int, noun: str, plural: str | None = None) -> str:
 
 
 def _in_one_unit(millis: int) -> str:
-    name, unit = next(each for each in _UNITS if millis >= each[1] or each[0] == "s")
-    return f"{max(1, millis // unit)} {name}"
+    found = next(((name, unit) for name, unit in _UNITS if millis >= unit), ("s", _SECOND))
+    return f"{max(1, millis // found[1])} {found[0]}"
 
 
 def _to_datetime(millis: int) -> datetime:

@@ -173,6 +173,11 @@ def sum_tokens(attempt: TurnAttempt) -> int:
     return sum(each.tokens.total for each in attempt.model_calls)
 
 
+def find_answer(turn: ConversationTurn) -> int | None:
+    """The position of a turn's last message of the model; None where it has none yet."""
+    return next((each.position for each in reversed(turn.messages) if each.role == "assistant"), None)
+
+
 def is_long(text: str) -> bool:
     """Whether a text is folded on the page."""
     return len(text) > 1800 or text.count("\n") > 28
@@ -223,6 +228,13 @@ def name_part(kind: str) -> str:
     return _PART_NAMES[kind]
 
 
+def name_context_part(part: ContextPart) -> str:
+    """One part of a context in its list: a tool's or a speaker's name, else its kind."""
+    if part.name:
+        return part.name
+    return part.role.capitalize() if part.role and part.kind in {"message", "input"} else name_part(part.kind)
+
+
 def slice_context(context: ModelContext) -> tuple[Slice, ...]:
     """The bar of a context: tokens by kind of part, in the order in which the model gets them."""
     sums = {kind: sum_part_tokens(context.parts, kind) for kind in _PART_NAMES}
@@ -249,9 +261,11 @@ def slice_bar(amounts: Iterable[tuple[str, int]]) -> tuple[Slice, ...]:
 
 def slice_thread(place: ThreadPlace, segments: Sequence[SegmentPlace]) -> tuple[Slice, ...]:
     """A thread as a strip: its segments, what only the hot store has, and the turn under way."""
-    older = segments[0].first if segments else place.archived or 0
-    inside = [("older segments", older), *((each.name, each.stop - each.first) for each in segments)]
-    return slice_bar([*inside, ("hot", place.unarchived), ("unfinished", place.unfinished)])
+    archived = min(place.archived or 0, place.messages)
+    older = segments[0].first if segments else archived
+    inside = [(each.name, min(each.stop, archived) - each.first) for each in segments]
+    hot = place.messages - archived if place.hot else 0
+    return slice_bar([("older", older), *inside, ("hot", hot), ("unfinished", place.unfinished)])
 
 
 def merge_segments(segments: Sequence[SegmentPlace], most: int = 60) -> tuple[SegmentPlace, ...]:

@@ -51,6 +51,12 @@ def get_environment() -> Environment:
     return environment
 
 
+def compile_templates() -> None:
+    """Compile all templates, so that no viewer waits for it."""
+    for name in get_environment().list_templates():
+        get_environment().get_template(name)
+
+
 def render_template(name: str, /, **values: Any) -> str:
     """A template with values."""
     return get_environment().get_template(name).render(**values)

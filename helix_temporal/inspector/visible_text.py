@@ -2,16 +2,25 @@
 
 import json
 import re
-import unicodedata
-from typing import Final
+from itertools import groupby
+from typing import Final, Literal
 
 from markupsafe import Markup, escape
 from pydantic import JsonValue
 
-_SHOWN_CONTROLS: Final = frozenset("\n\t")
-_FENCE: Final = re.compile(
-    r"^```[ \t]*([\w+#.-]{0,20})[^\n]*\n(.*?)(?:^```[ \t]*$|\Z)", re.MULTILINE | re.DOTALL
+_CONTROLS: Final = r"\x00-\x08\x0b-\x1f\x7f-\x9f"
+_DIRECTIONS: Final = r"\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
+_WITHOUT_WIDTH: Final = (
+    r"\xad\u180e\u200b\u2028\u2029\u2060-\u2065\u206a-\u206f\ufeff\ufff9-\ufffb\U0001bca0-\U0001bca3"
+    r"\U0001d173-\U0001d17a\U00013430-\U0001343f\U000e0000-\U000e007f"
 )
+_FILLERS: Final = r"\u115f\u1160\u2800\u3164\uffa0"
+_OF_NOBODY: Final = r"\ud800-\udfff\ue000-\uf8ff\U000f0000-\U0010ffff"
+_HIDDEN: Final = re.compile(f"([{_CONTROLS}{_DIRECTIONS}{_WITHOUT_WIDTH}{_FILLERS}{_OF_NOBODY}]+)")
+"""What a reader can't see.  The joiners of emoji and of Indic scripts are no harm and are not among them."""
+MAX_NAMED: Final = 200
+"""Hidden characters of one text that are named; the others are told by a sign, as each name is an element."""
+_FENCE: Final = re.compile(r"^```[^\n`]*\n(.*?)(?:^```[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
 _CODE_OR_BOLD: Final = re.compile(r"`([^`\n]{1,400})`|\*\*(\S(?:[^*\n]{0,400}?\S)?)\*\*")
 _HEADING: Final = re.compile(r"^#{1,6} +(\S.{0,300})$")
 _BULLET: Final = re.compile(r"^ {0,6}(?:[-*•]|\d{1,3}[.)]) +(?=\S)")
@@ -22,9 +31,24 @@ MAX_COLOURED_LINES: Final = 150
 """Keys of a longer JSON text are not coloured: each is an element of its own on the page."""
 
 
+_NAMED: Final = Markup('<span class="hidden-char" title="U+{0:04X}">U+{0:04X}</span>')
+
+
 def show_text(text: str) -> Markup:
     """The text escaped, with characters that can't be seen, or that turn the others round, named instead."""
-    return Markup("").join(_show_character(each) for each in _split_hidden(text))
+    plain = text.replace("\r\n", "\n")
+    if _HIDDEN.search(plain) is None:
+        return escape(plain)
+    shown: list[Markup] = []
+    left = MAX_NAMED
+    for place, piece in enumerate(_HIDDEN.split(plain)):
+        if place % 2:
+            shown += [_NAMED.format(ord(each)) for each in piece[:left]]
+            shown.append(escape("\ufffd" * len(piece[left:])))
+            left = max(0, left - len(piece))
+        else:
+            shown.append(escape(piece))
+    return Markup("").join(shown)
 
 
 def show_line(text: str, limit: int = 300) -> Markup:
@@ -36,7 +60,7 @@ def show_line(text: str, limit: int = 300) -> Markup:
 def name_plainly(text: str, limit: int = 80) -> str:
     """A text for a page's title and for labels, which have no elements: hidden characters are replaced."""
     line = " ".join(text[: limit * 4].split())[:limit]
-    return "".join("\ufffd" if is_hidden(each) else each for each in line)
+    return _HIDDEN.sub("\ufffd", line)
 
 
 def show_prose(text: str) -> Markup:
@@ -46,13 +70,11 @@ def show_prose(text: str) -> Markup:
     """
     shown, done = [], 0
     for fence in _FENCE.finditer(text):
-        shown.append(_show_paragraphs(text[done : fence.start()]))
-        shown.append(
-            Markup('<pre class="code" tabindex="0">{}</pre>').format(show_text(fence[2].rstrip("\n")))
-        )
+        shown.append(_write_blocks(text[done : fence.start()]))
+        shown.append(f'<pre class="code" tabindex="0">{_escape(fence[1].rstrip(chr(10)))}</pre>')
         done = fence.end()
-    shown.append(_show_paragraphs(text[done:]))
-    return Markup("").join(shown)
+    shown.append(_write_blocks(text[done:]))
+    return Markup("".join(shown))  # noqa: S704 - elements of ours around text that was escaped
 
 
 def show_json(value: JsonValue) -> Markup:
@@ -104,84 +126,66 @@ def _mark_key(line: str) -> Markup:
     return form.format(found[1], show_text(found[2]), show_text(line[found.end() :]))
 
 
-def _show_paragraphs(text: str) -> Markup:
+def _escape(text: str) -> str:
+    return str(show_text(text))
+
+
+def _write_blocks(text: str) -> str:
+    """Paragraphs, headings and lists as HTML."""
     blocks = [each for each in re.split(r"\n[ \t]*\n", text.strip("\n")) if each.strip()]
-    return Markup("").join(_show_block(each.split("\n")) for each in blocks)
+    return "".join(_write_block(each.split("\n")) for each in blocks)
 
 
-def _show_block(lines: list[str]) -> Markup:
-    """One paragraph; its headings and runs of list items stand on their own."""
-    shown: list[Markup] = []
-    plain: list[str] = []
-    items: list[str] = []
-
-    def end_plain() -> None:
-        if plain:
-            shown.append(Markup("<p>{}</p>").format(Markup("\n").join(_show_inline(each) for each in plain)))
-            plain.clear()
-
-    def end_items() -> None:
-        if items:
-            rows = Markup("").join(Markup("<li>{}</li>").format(_show_inline(each)) for each in items)
-            shown.append(Markup("<ul>{}</ul>").format(rows))
-            items.clear()
-
-    for line in lines:
-        heading = _HEADING.match(line)
-        bullet = _BULLET.match(line)
-        if bullet:
-            end_plain()
-            marker = line[: bullet.end()].strip()
-            items.append(line[bullet.end() :] if marker in "-*•" else f"{marker} {line[bullet.end() :]}")
-            continue
-        end_items()
-        if heading:
-            end_plain()
-            shown.append(Markup('<p class="heading">{}</p>').format(_show_inline(heading[1])))
-        else:
-            plain.append(line)
-    end_plain()
-    end_items()
-    return Markup("").join(shown)
+def _write_block(lines: list[str]) -> str:
+    """What stands between two empty lines; its headings and runs of list items stand on their own."""
+    pieces = [(_find_kind(line), line) for line in lines]
+    groups = groupby(pieces, key=lambda piece: piece[0])
+    return "".join(_WRITERS[kind]([line for _, line in group]) for kind, group in groups)
 
 
-def _show_inline(line: str) -> Markup:
+def _find_kind(line: str) -> Literal["heading", "item", "plain"]:
+    if _BULLET.match(line):
+        return "item"
+    return "heading" if _HEADING.match(line) else "plain"
+
+
+def _write_headings(lines: list[str]) -> str:
+    texts = (line.lstrip("#").lstrip(" ") for line in lines)
+    return "".join(f'<p class="heading">{_write_inline(text)}</p>' for text in texts)
+
+
+def _write_items(lines: list[str]) -> str:
+    return f"<ul>{''.join(f'<li>{_write_inline(_strip_bullet(line))}</li>' for line in lines)}</ul>"
+
+
+def _write_plain(lines: list[str]) -> str:
+    text = "\n".join(lines)
+    if "`" not in text and "**" not in text:
+        return f"<p>{_escape(text)}</p>"
+    return f"<p>{chr(10).join(_write_inline(line) for line in lines)}</p>"
+
+
+_WRITERS: Final = {"heading": _write_headings, "item": _write_items, "plain": _write_plain}
+
+
+def _strip_bullet(line: str) -> str:
+    """An item without its sign; a number stays, as the list is drawn without numbers."""
+    found = _BULLET.match(line)
+    assert found is not None
+    sign = found[0].strip()
+    return line[found.end() :] if sign in {"-", "*", "•"} else f"{sign} {line[found.end() :]}"
+
+
+def _write_inline(line: str) -> str:
+    if "`" not in line and "**" not in line:
+        return _escape(line)
     shown, done = [], 0
     for found in _CODE_OR_BOLD.finditer(line):
-        shown.append(show_text(line[done : found.start()]))
-        form = Markup("<code>{}</code>") if found[1] is not None else Markup("<strong>{}</strong>")
-        shown.append(form.format(show_text(found[1] if found[1] is not None else found[2])))
+        shown.append(_escape(line[done : found.start()]))
+        is_code = found[1] is not None
+        shown.append(
+            f"<code>{_escape(found[1])}</code>" if is_code else f"<strong>{_escape(found[2])}</strong>"
+        )
         done = found.end()
-    shown.append(show_text(line[done:]))
-    return Markup("").join(shown)
-
-
-def _split_hidden(text: str) -> list[str]:
-    """The text in pieces: runs of what can be seen, and hidden characters alone."""
-    pieces: list[str] = []
-    start = 0
-    for place, character in enumerate(text):
-        if is_hidden(character):
-            pieces += [text[start:place], character]
-            start = place + 1
-    return [*pieces, text[start:]]
-
-
-def is_hidden(character: str) -> bool:
-    """Whether a reader can't see the character: controls, direction marks, zero-width ones, lone surrogates.
-
-    The joiners of emoji and of Indic scripts are no harm and stay.
-    """
-    if character < "\x7f":
-        return character < " " and character not in _SHOWN_CONTROLS
-    if character in "\u200c\u200d":
-        return False
-    return (
-        unicodedata.category(character) in {"Cc", "Cf", "Cs", "Co"} or character in "\u2028\u2029\u3164\u115f"
-    )
-
-
-def _show_character(piece: str) -> Markup:
-    if len(piece) == 1 and is_hidden(piece):
-        return Markup('<span class="hidden-char" title="U+{0:04X}">U+{0:04X}</span>').format(ord(piece))
-    return escape(piece)
+    shown.append(_escape(line[done:]))
+    return "".join(shown)

@@ -84,12 +84,14 @@ class GivenContext(WireModel):
             copied from another thread, whose positions these are.
         summary: Of the messages before those, where there was one.
         prompt: Digest of the instructions and tools, as `Agent.digest_prompt` makes it.
+        model: The model's name, as in the usage store.
     """
 
     first: Position = 0
     stop: Position = 0
     summary: GivenSummary | None = None
     prompt: str = ""
+    model: str = ""
 
 
 class Finish(StrEnum):

@@ -41,22 +41,22 @@ class ArchiveMark:
     def __init__(self, payloads: PayloadStore, own: Deployment, also: Sequence[str] = ()) -> None:
         self._payloads, self._own = payloads, own
         self._accepted = {_mark_of(own), *(_mark_of(Deployment.parse(each)) for each in also)} - {""}
-        self._good_until = 0.0
+        self._good_until = self._compared_until = 0.0
 
     async def compare(self) -> None:
         """Compare the archive with the one that is remembered; changes nothing.
 
         Raises:
-            ForeignDeploymentError: The threads go to another archive.
-            StoreUnavailableError: The hot store did not answer.
+            ForeignDeploymentError, StoreUnavailableError: As `check`.
         """
-        mine = _mark_of(self._own)
-        found = (await self._payloads.get_payload(_PLACE, _KEY) or b"").decode()
-        if found and found not in self._accepted:
-            raise self._refusal(found, mine)
+        now = time.monotonic()
+        if now < max(self._good_until, self._compared_until):
+            return
+        await self._refuse_other()
+        self._compared_until = now + _CHECK_EVERY
 
     async def check(self) -> None:
-        """Compare the archive with the one that is remembered; whoever has one is remembered.
+        """As `compare`; whoever has an archive is remembered with it.
 
         Raises:
             ForeignDeploymentError: The threads go to another archive.
@@ -65,11 +65,18 @@ class ArchiveMark:
         now = time.monotonic()
         if now < self._good_until:
             return
-        await self.compare()
-        mine = _mark_of(self._own)
+        mine = await self._refuse_other()
         if mine:
             await self._payloads.put_payload(_PLACE, _KEY, mine.encode(), _SECONDS)
         self._good_until = now + _CHECK_EVERY
+
+    async def _refuse_other(self) -> str:
+        """This process's archive; raises where the threads go to another one."""
+        mine = _mark_of(self._own)
+        found = (await self._payloads.get_payload(_PLACE, _KEY) or b"").decode()
+        if found and found not in self._accepted:
+            raise self._refusal(found, mine)
+        return mine
 
     def _refusal(self, found: str, mine: str) -> ForeignDeploymentError:
         identity = f"{self._own.name}@{_KIND}:{found}"
@@ -84,10 +91,19 @@ class ArchiveMark:
 
 
 class MarkedHotTier:
-    """`HotTier` around another one, which compares archives before the first call."""
+    """`HotTier` around another one, which compares archives before the first call.
 
-    def __init__(self, inner: HotTier, mark: ArchiveMark) -> None:
+    Args:
+        remembers: The hot store is to remember this process's archive; not for who only reads.
+    """
+
+    def __init__(self, inner: HotTier, mark: ArchiveMark, *, remembers: bool = True) -> None:
         self._inner, self._mark = inner, mark
+        self._check = mark.check if remembers else mark.compare
+
+    def for_reading(self) -> HotTier:
+        """The same hot tier, which remembers no archive."""
+        return cast("HotTier", MarkedHotTier(self._inner, self._mark, remembers=False))
 
     def __getattr__(self, name: str) -> Any:
         call = getattr(self._inner, name)
@@ -95,10 +111,15 @@ class MarkedHotTier:
             return call
 
         async def checked(*arguments: Any, **named: Any) -> Any:
-            await self._mark.check()
+            await self._check()
             return await call(*arguments, **named)
 
         return checked
+
+
+def hot_for_reading(hot: HotTier) -> HotTier:
+    """The hot tier for who only reads: no call writes which archive this process has."""
+    return hot.for_reading() if isinstance(hot, MarkedHotTier) else hot
 
 
 def compare_archives(hot: HotTier, mark: ArchiveMark) -> HotTier:

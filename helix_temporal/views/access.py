@@ -7,6 +7,7 @@ from pydantic import ValidationError
 
 from helix_temporal.activities.reads import state_from_slice
 from helix_temporal.client import ReadableStores
+from helix_temporal.coldtier import TieredThreads
 from helix_temporal.errors import (
     ArchiveError,
     HelixError,
@@ -21,11 +22,15 @@ from helix_temporal.models.states import SessionState
 from helix_temporal.models.store_calls import SessionSummary
 from helix_temporal.stores.protocols.sessions import SessionStore
 from helix_temporal.stores.protocols.streams import StreamStore
+from helix_temporal.stores.protocols.threads import ThreadStore
 from helix_temporal.stores.sessions import RowSessions
 from helix_temporal.views.models import SessionOverview
 
 Admits = Callable[[SessionOverview], bool]
 """Whether the viewer may see a session."""
+
+_PARENTS: Final = 1_000
+"""Parents that one list remembers, so that memory stays flat."""
 
 
 def session_not_found_error(session_id: str) -> SessionNotFoundError:
@@ -58,17 +63,23 @@ class ViewedSessions:
     """The stores that are read, and the states of those sessions that the viewer may see.
 
     Attributes:
-        threads, usage: As the workers have them.
+        threads: As the workers have them, but without their repairs.
+        usage: As the workers have it.
         sessions: None where the workers have no session store.
         streams: None where none is known.
     """
 
     def __init__(self, stores: ReadableStores, admits: Admits | None) -> None:
-        self.threads: Final = stores.threads
+        self.threads: Final = _threads_for_reading(stores.threads)
         self.usage: Final = stores.usage
         self.sessions: Final = _read_only(stores.sessions) if stores.keeps_sessions else None
         self.streams: Final = _find_streams(stores)
         self._admits = admits
+
+    @property
+    def admits_all(self) -> bool:
+        """The viewer may see every session."""
+        return self._admits is None
 
     def is_admitted(self, overview: SessionOverview) -> bool:
         """Whether the viewer may see the session."""
@@ -100,6 +111,31 @@ class ViewedSessions:
         state = None if self.sessions is None else await self.sessions.load_state(session_id)
         return await self._read_state_of_thread(session_id) if state is None else state
 
+    async def name_seen_session(self, session_id: str | None) -> str | None:
+        """The id of another session that one tells of; None where the viewer may not see that one."""
+        if session_id is None or self._admits is None:
+            return session_id
+        return None if await self.find_state(session_id) is None else session_id
+
+    async def show_overview(
+        self, session: SessionSummary | SessionState, parents: dict[str, str | None] | None = None
+    ) -> SessionOverview:
+        """What a list shows of a session, without its parent where the viewer may not see that.
+
+        Args:
+            session: One that may be seen.
+            parents: Remembers which parents may be seen, for the sessions of one list.
+        """
+        overview, known = overview_of(session), {} if parents is None else parents
+        parent = overview.parent_session_id
+        if parent is None or self._admits is None:
+            return overview
+        if parent not in known:
+            if len(known) >= _PARENTS:
+                known.clear()
+            known[parent] = await self.name_seen_session(parent)
+        return overview.model_copy(update={"parent_session_id": known[parent]})
+
     async def _read_state_of_thread(self, session_id: str) -> SessionState | None:
         try:
             facts = await self.threads.read_facts(session_id)
@@ -110,6 +146,10 @@ class ViewedSessions:
 
 def _find_streams(stores: ReadableStores) -> StreamStore | None:
     return getattr(stores, "streams", None)
+
+
+def _threads_for_reading(threads: ThreadStore) -> ThreadStore:
+    return threads.for_reading() if isinstance(threads, TieredThreads) else threads
 
 
 def _read_only(store: SessionStore | None) -> SessionStore | None:

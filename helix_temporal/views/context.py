@@ -11,14 +11,18 @@ from helix_temporal.activities.context import Window, find_context_start, find_v
 from helix_temporal.activities.usage import name_of_model
 from helix_temporal.agents import Agent, ContextPolicy, CountTokens, ToolSpec, estimate_tokens
 from helix_temporal.agents.context import Decoded, as_message, describe_content, repair_tool_results
-from helix_temporal.errors import InvalidRequestError
+from helix_temporal.errors import ArchiveCorruptError, InvalidRequestError
 from helix_temporal.models.base import dump_json
-from helix_temporal.models.messages import GivenSummary, Message, ToolCall, Usage, decode_message
+from helix_temporal.models.messages import GivenSummary, Message, Role, ToolCall, Usage, decode_message
 from helix_temporal.models.stored_messages import Head, Kind, StoredMessage, size_of
 from helix_temporal.models.turns import starts_in
 from helix_temporal.session.record import SessionRecord, Summary, parse_record
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadStore
-from helix_temporal.views.models import ContextPart, ModelContext, TokenSums
+from helix_temporal.views.access import PASSING
+from helix_temporal.views.models import ContextPart, ModelContext
+from helix_temporal.views.shortening import shorten_text
+from helix_temporal.views.thread_parts import PartReader, read_hot_header, wait_for_archive
+from helix_temporal.views.usage import tokens_of_message
 
 MOST_PARTS: Final = 400
 """Of one context; the oldest messages beyond are folded into one part."""
@@ -28,8 +32,7 @@ SHOWN_CHARACTERS: Final = 2_000
 """Of the text of one part."""
 LOOK_BACK: Final = 10_000
 """So many messages before a step are looked at for the begin of its turn."""
-_PAGE: Final = 1_000
-_PAGE_BYTES: Final = 4 * 1024 * 1024
+_ROLES: Final[Mapping[str, Role]] = {Kind.USER: "user", Kind.RESULT: "tool", Kind.ANSWER: "assistant"}
 
 _SCALED: Final = (
     "The tokens of each part are estimates, scaled so that together they are what the provider counted."
@@ -56,7 +59,7 @@ _CHANGED: Final = (
 _NEWEST_SUMMARY: Final = (
     "The summary is the session's newest one; the one that the model was given may have been older."
 )
-_SUMMARY_GONE: Final = "The text of the summary is not in the thread any more."
+_SUMMARY_GONE: Final = "The text of the summary is not in the thread, or cannot be read."
 _COPIED: Final = (
     "The answer was copied from another thread, where it stood at another place: what its step recorded does "
     "not hold here."
@@ -96,20 +99,21 @@ async def read_context(
     Raises:
         InvalidRequestError: No model's answer stands there.
         ThreadNotFoundError: There is no such thread.
-        StoreUnavailableError: A store with a part of it does not answer.
-        ArchiveCorruptError: A message of it is damaged.
+        StoreUnavailableError: The store that has the answer does not answer itself; what else is away, or
+            damaged, is left out with a note.
+        ArchiveCorruptError: The answer is damaged.
     """
     threads = stores.threads
     answer = await _read_answer(threads, thread_id, position)
-    record = _parse_record((await threads.read_facts(thread_id)).slice)
+    record = await _read_record(threads, thread_id)
     agent = agents.get(record.agent)
-    history = _History(threads, thread_id, position)
+    history = _History(PartReader(threads, thread_id), position)
     told = answer.given
     if told is not None and told.stop == position:
         await history.read_since(told.first)
-        given = _Given(told.first, agent, record, recorded=True)
+        given = _Given(told.first, agent, record, recorded=True, model=told.model)
         if told.summary is not None:
-            given.summary = await _read_told_summary(threads, thread_id, told.summary, given)
+            given.summary = await _read_told_summary(PartReader(threads, thread_id), told.summary, given)
     else:
         given = await _work_out(history, agent, record)
         if told is not None:
@@ -124,14 +128,14 @@ async def read_context(
         step=number,
         answer=position,
         agent=record.agent,
-        model="" if agent is None else name_of_model(agent.model),
+        model=given.model,
         recorded=given.recorded,
         first=given.first,
         left_out=given.first,
         instructions_changed=given.changed,
         parts=_fold_oldest(apportion_tokens(draft, None if own is None else own.input_tokens)),
-        provider_tokens=None if own is None else _sums_of(own),
-        notes=(*given.notes, _ESTIMATED if own is None else _SCALED),
+        provider_tokens=None if own is None else tokens_of_message(own),
+        notes=tuple(filter(None, [history.problem, *given.notes, _ESTIMATED if own is None else _SCALED])),
     )
 
 
@@ -155,8 +159,13 @@ async def _read_answer(threads: ThreadStore, thread_id: str, position: int) -> M
     return found
 
 
-def _parse_record(data: bytes) -> SessionRecord:
-    """The session's record; that of a thread that another system wrote says nothing of it."""
+async def _read_record(threads: ThreadStore, thread_id: str) -> SessionRecord:
+    """The session's record; an empty one where it cannot be read, or is another system's."""
+    try:
+        data = (await wait_for_archive(lambda: threads.read_facts(thread_id))).slice
+    except (*PASSING, TimeoutError):
+        header = await read_hot_header(threads, thread_id)
+        data = b"" if header is None else header.slice
     try:
         return parse_record(data)
     except ValidationError:
@@ -171,26 +180,31 @@ class _History:
         messages: From there up to the answer.
     """
 
-    def __init__(self, threads: ThreadStore, thread_id: str, answer: int) -> None:
-        self._threads, self._thread_id = threads, thread_id
+    def __init__(self, reader: PartReader, answer: int) -> None:
+        self._reader = reader
         self.first, self.answer = answer, answer
         self.messages: list[StoredMessage] = []
 
+    @property
+    def problem(self) -> str | None:
+        """Why not all could be read; None where it could."""
+        return self._reader.problem
+
     async def read_since(self, position: int) -> None:
-        """Read as far back as there."""
-        while self.first > position and await self._read_page(position, _PAGE):
+        """Read as far back as there, if that can be read."""
+        while self.first > position and await self._read_page(position):
             pass
 
     async def read_window(self, policy: ContextPolicy) -> None:
         """Read more than the policy's bounds of messages and bytes hold, or all there is."""
         while self.first > 0 and len(self.messages) <= policy.max_messages:
-            if size_of(self.messages) > policy.max_bytes or not await self._read_page(0, _PAGE):
+            if size_of(self.messages) > policy.max_bytes or not await self._read_page(0):
                 return
 
     async def count_steps(self) -> int:
         """Which step of its turn the answer is, from 1; counted within `LOOK_BACK`."""
         while self._turn_start() is None and self.answer - self.first < LOOK_BACK:
-            if not await self._read_page(0, _PAGE):
+            if not await self._read_page(0):
                 break
         start = self._turn_start() or 0
         return 1 + sum(1 for each in self.messages[start:] if each.kind in Kind.ANSWERS)
@@ -211,20 +225,13 @@ class _History:
         head = Head(position=self.first + at, last_id=self.messages[at - 1].id if at else "")
         return Window(self.messages, Decoded(self.messages), self.first, head)
 
-    async def _read_page(self, start: int, limit: int) -> bool:
-        """Read messages before those that were read; False if there are none."""
-        page = await self._threads.read(
-            ReadPage(
-                self._thread_id,
-                start,
-                self.first,
-                limit=limit,
-                max_bytes=_PAGE_BYTES,
-                backward=True,
-                committed_only=False,
-                whole=False,
-            )
-        )
+    async def _read_page(self, start: int) -> bool:
+        """Read messages before those that were read; False if there are none that can be read."""
+        if self.first <= start:
+            return False
+        page = await self._reader.read(start, self.first, backward=True)
+        if page is None or page.first + len(page.messages) != self.first:
+            return False
         self.messages = [*page.messages, *self.messages]
         self.first -= len(page.messages)
         return bool(page.messages)
@@ -236,14 +243,13 @@ class _History:
         return 0 if self.first == 0 else None
 
 
-async def _read_told_summary(
-    threads: ThreadStore, thread_id: str, told: GivenSummary, given: "_Given"
-) -> Summary:
+async def _read_told_summary(reader: PartReader, told: GivenSummary, given: "_Given") -> Summary:
     """The summary that a step told of; its text stands with the first answer that was given with it."""
     text = told.text
     if told.at is not None:
-        page = await threads.read(ReadPage.of_message(thread_id, told.at))
-        keeper = decode_message(page.messages[0]).given if page.messages else None
+        page = await reader.read(told.at, told.at + 1, backward=False)
+        found = page.messages[0] if page is not None and page.messages else None
+        keeper = None if found is None else given.decode(found, told.at).given
         kept = None if keeper is None else keeper.summary
         text = kept.text if kept is not None and kept.upto == told.upto else ""
     if not text:
@@ -259,6 +265,7 @@ async def _work_out(history: _History, agent: Agent | None, record: SessionRecor
     has_summary = agent is None or agent.compaction is not None
     summary = find_valid_summary(record.summary, window) if has_summary else None
     given = _Given(find_context_start(policy, window, summary), agent, record, summary=summary)
+    given.model = "" if agent is None else name_of_model(agent.model)
     given.notes.append(_UNTOLD if agent is not None else _NO_POLICY)
     if summary is not None:
         given.notes.append(_NEWEST_SUMMARY)
@@ -285,6 +292,7 @@ class _Given:
     record: SessionRecord
     summary: Summary | None = None
     recorded: bool = False
+    model: str = ""
     changed: bool | None = None
     notes: list[str] = field(default_factory=list)
 
@@ -334,38 +342,58 @@ class _Given:
         return [Draft(_build_part("summary", as_message(self.summary.text, 0), counts))]
 
     def _draft_messages(self, history: _History, counts: CountTokens) -> list[Draft]:
-        stored = history.messages[max(self.first - history.first, 0) :]
-        places = {each.id: at for at, each in enumerate(stored, max(self.first, history.first))}
-        messages, repairs = repair_tool_results([decode_message(each) for each in stored])
+        first = max(self.first, history.first)
+        stored = history.messages[first - history.first :]
+        places = {each.id: at for at, each in enumerate(stored, first)}
+        messages, repairs = repair_tool_results([self.decode(each, places[each.id]) for each in stored])
         if repairs:
             self.notes.append(
                 f"{repairs} results of tool calls were moved, replaced or left out: each call has one result."
             )
         inputs = history.answer - history.count_inputs()
         return [
-            Draft(
-                _build_part(
-                    "input" if places.get(each.id, 0) >= inputs else "message",
-                    each,
-                    counts,
-                    position=places.get(each.id),
+            *_draft_unread(self.first, first),
+            *(
+                Draft(
+                    _build_part(
+                        "input" if places.get(each.id, 0) >= inputs else "message",
+                        each,
+                        counts,
+                        position=places.get(each.id),
+                    )
                 )
-            )
-            for each in messages
+                for each in messages
+            ),
         ]
+
+    def decode(self, stored: StoredMessage, position: int) -> Message:
+        """The message; of a damaged one its role."""
+        try:
+            return decode_message(stored)
+        except ArchiveCorruptError:
+            self.notes.append(f"The message at position {position} is damaged.")
+            return Message(id=stored.id, role=_ROLES.get(stored.kind, "foreign"))
+
+
+def _draft_unread(first: int, read: int) -> list[Draft]:
+    """One part for the messages that were given and cannot be read: those before position ``read``."""
+    if read <= first:
+        return []
+    text = f"{read - first} messages that cannot be read now"
+    return [Draft(ContextPart(kind="message", text=text, position=first), is_known=False)]
 
 
 def _build_part(
     kind: str, message: Message, counts: CountTokens, *, position: int | None = None
 ) -> ContextPart:
-    text = describe_message(message)
+    text, cut = shorten_text(describe_message(message), SHOWN_CHARACTERS)
     return ContextPart.model_validate(
         {
             "kind": kind,
             "role": message.role,
             "name": message.name or message.format or "",
-            "text": text[:SHOWN_CHARACTERS],
-            "cut": max(len(text) - SHOWN_CHARACTERS, 0),
+            "text": text,
+            "cut": cut,
             "position": position,
             "tokens": max(counts(message), 0),
         }
@@ -374,7 +402,7 @@ def _build_part(
 
 def _build_tool_part(spec: ToolSpec) -> ContextPart:
     told = spec.model_dump(mode="json")
-    text = json.dumps(told, indent=2, ensure_ascii=False)
+    text, cut = shorten_text(json.dumps(told, indent=2, ensure_ascii=False), SHOWN_CHARACTERS)
     # A definition is JSON, as the arguments of a call are: it is estimated in the same way.
     counted = Message(
         id="tool", role="assistant", tool_calls=(ToolCall(id="x", name=spec.name, arguments=told),)
@@ -382,8 +410,8 @@ def _build_tool_part(spec: ToolSpec) -> ContextPart:
     return ContextPart(
         kind="tools",
         name=spec.name,
-        text=text[:SHOWN_CHARACTERS],
-        cut=max(len(text) - SHOWN_CHARACTERS, 0),
+        text=text,
+        cut=cut,
         tokens=estimate_tokens(counted),
     )
 
@@ -409,10 +437,12 @@ def apportion_tokens(drafts: Sequence[Draft], total: int | None) -> list[Context
         shares = estimates
     elif unknown and total >= sum(estimates):
         shares = estimates
-        for at, rest in zip(unknown, split_evenly(total - sum(estimates), [1] * len(unknown)), strict=True):
+        for at, rest in zip(
+            unknown, split_proportionally(total - sum(estimates), [1] * len(unknown)), strict=True
+        ):
             shares[at] = rest
     else:
-        shares = split_evenly(total, estimates)
+        shares = split_proportionally(total, estimates)
     told = {"estimated": total is None}
     return [
         draft.part.model_copy(update={"tokens": share, **told})
@@ -420,7 +450,7 @@ def apportion_tokens(drafts: Sequence[Draft], total: int | None) -> list[Context
     ]
 
 
-def split_evenly(total: int, weights: Sequence[int]) -> list[int]:
+def split_proportionally(total: int, weights: Sequence[int]) -> list[int]:
     """A total in shares that are proportional to weights and add up to it exactly (largest remainder).
 
     Weights that are all 0 count as equal.  Of equal remainders the first ones get more.
@@ -461,13 +491,3 @@ def _without_summary(answer: Message) -> Usage | None:
     if used is not None and answer.summary_usage is not None:
         used -= answer.summary_usage.used
     return used if used is not None and used.input_tokens else None
-
-
-def _sums_of(used: Usage) -> TokenSums:
-    return TokenSums(
-        input=used.input_tokens,
-        output=used.output_tokens,
-        cached=used.cached_read_tokens,
-        cache_written=used.cached_write_tokens,
-        reasoning=used.reasoning_tokens,
-    )

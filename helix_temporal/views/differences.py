@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from itertools import islice
+from typing import Final, Literal, NamedTuple
 
 from pydantic import JsonValue
 
@@ -27,66 +28,73 @@ def compare_values(before: JsonValue, after: JsonValue, *, most: int = MAX_DIFFE
     common end, so that one item put in between is one difference.  ``true`` and ``1`` differ, as ``1`` and
     ``1.0`` do.  The index of an item that was removed is that before, of one that was added that after.
     """
-    found: list[Difference] = []
-    cut = 0
-    for each in _compare(before, after):
-        if len(found) < most:
-            found.append(each)
-        else:
-            cut += 1
-    return Differences(tuple(found), cut)
+    found = _compare(before, after)
+    shown = tuple(Difference(**each._asdict()) for each in islice(found, most))
+    return Differences(shown, sum(1 for _ in found))
 
 
-def _compare(before: JsonValue, after: JsonValue) -> Iterator[Difference]:
+class _Place(NamedTuple):
+    """A place at which two values differ."""
+
+    path: str
+    change: Literal["added", "removed", "changed"]
+    before: JsonValue = None
+    after: JsonValue = None
+
+
+def _compare(before: JsonValue, after: JsonValue) -> Iterator[_Place]:
     """All differences; a stack instead of recursion, as values may lie deep."""
     waiting: list[tuple[str, JsonValue, JsonValue]] = [("", before, after)]
     while waiting:
         path, old, new = waiting.pop()
         if isinstance(old, dict) and isinstance(new, dict):
-            single, pairs = _compare_objects(path, old, new)
+            yield from _compare_names(path, old, new)
+            both = [
+                (_extend_path(path, name), value, new[name]) for name, value in old.items() if name in new
+            ]
         elif isinstance(old, list) and isinstance(new, list):
-            single, pairs = _compare_lists(path, old, new)
-        elif _is_same(old, new):
-            continue
+            same = _find_same_ends(old, new)
+            yield from _compare_lengths(path, old, new, same)
+            stop = min(len(old), len(new)) - same.end
+            both = [(_extend_path(path, at), old[at], new[at]) for at in range(same.start, stop)]
         else:
-            single, pairs = [Difference(path=path, change="changed", before=old, after=new)], []
-        yield from single
-        waiting += reversed(pairs)
+            if not _is_same(old, new):
+                yield _Place(path, "changed", old, new)
+            continue
+        waiting += reversed(both)
 
 
-_Compared = tuple[list[Difference], list[tuple[str, JsonValue, JsonValue]]]
-"""Places that only one of two values has, and those that both have and are still to be compared."""
+def _compare_names(path: str, old: Mapping[str, JsonValue], new: Mapping[str, JsonValue]) -> Iterator[_Place]:
+    """What only one of two objects has."""
+    for name in old:
+        if name not in new:
+            yield _Place(_extend_path(path, name), "removed", before=old[name])
+    for name in new:
+        if name not in old:
+            yield _Place(_extend_path(path, name), "added", after=new[name])
 
 
-def _compare_objects(path: str, old: Mapping[str, JsonValue], new: Mapping[str, JsonValue]) -> _Compared:
-    removed = [
-        Difference(path=_extend_path(path, name), change="removed", before=value)
-        for name, value in old.items()
-        if name not in new
-    ]
-    added = [
-        Difference(path=_extend_path(path, name), change="added", after=value)
-        for name, value in new.items()
-        if name not in old
-    ]
-    both = [(_extend_path(path, name), value, new[name]) for name, value in old.items() if name in new]
-    return [*removed, *added], both
+class _SameEnds(NamedTuple):
+    """How many items two lists have in common at their begin, and how many at their end."""
+
+    start: int
+    end: int
 
 
-def _compare_lists(path: str, old: Sequence[JsonValue], new: Sequence[JsonValue]) -> _Compared:
+def _find_same_ends(old: Sequence[JsonValue], new: Sequence[JsonValue]) -> _SameEnds:
     start = _count_same(old, new)
-    end = _count_same(old[start:][::-1], new[start:][::-1])
-    old_stop, new_stop = len(old) - end, len(new) - end
-    stop = min(old_stop, new_stop)
-    both = [(_extend_path(path, at), old[at], new[at]) for at in range(start, stop)]
-    removed = [
-        Difference(path=_extend_path(path, at), change="removed", before=old[at])
-        for at in range(stop, old_stop)
-    ]
-    added = [
-        Difference(path=_extend_path(path, at), change="added", after=new[at]) for at in range(stop, new_stop)
-    ]
-    return [*removed, *added], both
+    return _SameEnds(start, _count_same(old[start:][::-1], new[start:][::-1]))
+
+
+def _compare_lengths(
+    path: str, old: Sequence[JsonValue], new: Sequence[JsonValue], same: _SameEnds
+) -> Iterator[_Place]:
+    """What only the longer one of two lists has, before their common end."""
+    old_stop, new_stop = len(old) - same.end, len(new) - same.end
+    for at in range(new_stop, old_stop):
+        yield _Place(_extend_path(path, at), "removed", before=old[at])
+    for at in range(old_stop, new_stop):
+        yield _Place(_extend_path(path, at), "added", after=new[at])
 
 
 def _count_same(one: Sequence[JsonValue], other: Sequence[JsonValue]) -> int:

@@ -84,7 +84,8 @@ async def read_place(viewed: ViewedSessions, state: SessionState) -> ThreadPlace
     thread_id = state.thread_id or state.session_id
     found = await find_thread(viewed, thread_id)
     place = place_of(thread_id, found, archives=viewed.threads.archives)
-    archive = await _read_archive(viewed.threads, thread_id)
+    # One that has not answered is not waited for again.
+    archive = {} if found.problem else await _read_archive(viewed.threads, thread_id)
     return place.model_copy(update=archive | {"problem": place.problem or archive.get("problem")})
 
 

@@ -13,7 +13,7 @@ from temporalio.client import (
     WorkflowExecutionStatus,
     WorkflowFailureError,
 )
-from temporalio.exceptions import FailureError
+from temporalio.exceptions import ActivityError, ChildWorkflowError
 from temporalio.service import RPCError, RPCStatusCode
 
 from helix_temporal._deployments import settings_of
@@ -26,6 +26,8 @@ _RUNS: Final = 5
 _NEXT: Final = 3
 _MESSAGE: Final = 500
 _FAILED: Final = frozenset({WorkflowExecutionStatus.FAILED, WorkflowExecutionStatus.TIMED_OUT})
+_AROUND: Final = (WorkflowFailureError, ActivityError, ChildWorkflowError)
+"""Errors that only say where another one happened."""
 _MISSING: Final = "it is not there; helix-temporal maintenance makes it"
 
 
@@ -98,7 +100,7 @@ async def _read_failure(client: Client, run: ScheduleRun) -> str:
         await client.get_workflow_handle(run.workflow_id, run_id=run.run_id).result(follow_runs=False)
     except WorkflowFailureError as error:
         cause: BaseException = error
-        while isinstance(cause, WorkflowFailureError | FailureError) and cause.__cause__ is not None:
+        while isinstance(cause, _AROUND) and cause.__cause__ is not None:
             cause = cause.__cause__
         name = getattr(cause, "type", None) or type(cause).__name__
         return f"{name}: {getattr(cause, 'message', cause)}"[:_MESSAGE]

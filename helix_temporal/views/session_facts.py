@@ -8,13 +8,12 @@ from helix_temporal.models.states import SessionState
 from helix_temporal.session.record import SessionRecord, find_suspension, parse_record
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadFacts
 from helix_temporal.views.access import PASSING, ViewedSessions, describe_problem, overview_of
+from helix_temporal.views.children import MAX_CHILDREN, list_by_parent
 from helix_temporal.views.conversation import attempt_of
 from helix_temporal.views.models import SessionView, TurnAttempt, UsageSums, WaitingFor
 from helix_temporal.views.places import find_thread, place_of
 from helix_temporal.views.usage import read_short_usage
 from helix_temporal.views.waits import list_waits, list_waits_of_thread
-
-MAX_CHILDREN = 500
 
 
 async def read_session(viewed: ViewedSessions, state: SessionState) -> SessionView:
@@ -31,22 +30,23 @@ async def read_session(viewed: ViewedSessions, state: SessionState) -> SessionVi
         usage = await read_short_usage(viewed, state.session_id, record)
     except PASSING as error:
         usage, problem = UsageSums(), problem or describe_problem(error)
+    source = None if state.forked_from is None else state.forked_from.session_id
     turns = newest.turn if newest is not None else 0 if record is None else record.turns
     return SessionView(
-        overview=overview_of(state),
+        overview=await viewed.show_overview(state),
         mode=state.mode,
         version=state.version,
         thread_id=thread_id,
         messages=place.messages,
         turns=turns,
         live_run=live,
-        waiting=waiting,
+        waiting=tuple([await hide_waiting_session(viewed, each) for each in waiting]),
         failure_reason=state.failure_reason,
         error=state.error,
         output=state.output,
         children=await _list_children(viewed, state.session_id),
-        root_session_id=state.root_session_id,
-        forked_from=None if state.forked_from is None else state.forked_from.session_id,
+        root_session_id=await viewed.name_seen_session(state.root_session_id),
+        forked_from=await viewed.name_seen_session(source),
         usage=usage,
         place=place,
         problem=problem,
@@ -75,6 +75,12 @@ async def read_waits(
     return list_waits_of_thread(suspended, await _read_newest_message(viewed, facts))
 
 
+async def hide_waiting_session(viewed: ViewedSessions, waiting: WaitingFor) -> WaitingFor:
+    """What a session waits for, without the id of another session that the viewer may not see."""
+    seen = await viewed.name_seen_session(waiting.sub_session_id)
+    return waiting if seen == waiting.sub_session_id else waiting.model_copy(update={"sub_session_id": None})
+
+
 async def _read_newest_message(viewed: ViewedSessions, facts: ThreadFacts) -> Message | None:
     try:
         page = await viewed.threads.read(ReadPage.of_message(facts.thread_id, facts.head.position - 1))
@@ -91,9 +97,18 @@ async def _read_newest_run(viewed: ViewedSessions, session_id: str) -> TurnAttem
 
 
 async def _list_children(viewed: ViewedSessions, session_id: str) -> tuple[str, ...]:
-    """Sub-agents' sessions that the viewer may see."""
+    """Sub-agents' sessions that the viewer may see: as they were called, then others; 500 at most."""
     if viewed.sessions is None:
         return ()
     refs = await viewed.sessions.list_sub_session_refs(session_id)
-    names = [each.sub_session_id for each in refs][:MAX_CHILDREN]
-    return tuple([each for each in names if await viewed.find_state(each) is not None])
+    known, _ = await list_by_parent(viewed.sessions, session_id)
+    names = dict.fromkeys([*(each.sub_session_id for each in refs), *known])
+    found: list[str] = []
+    for name in list(names)[:MAX_CHILDREN]:
+        if name in known:
+            seen = viewed.is_admitted(overview_of(known[name]))
+        else:
+            seen = await viewed.find_state(name) is not None
+        if seen:
+            found.append(name)
+    return tuple(found)

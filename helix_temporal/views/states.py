@@ -1,5 +1,7 @@
 """The application's values of a session, now and at checkpoints."""
 
+import asyncio
+
 from helix_temporal.errors import CheckpointNotFoundError, InvalidMessageError, TooLargeError
 from helix_temporal.models.checkpoints import Checkpoint, CheckpointMeta
 from helix_temporal.models.states import SessionState
@@ -35,7 +37,8 @@ async def compare_states(
     """
     old = await read_state(viewed, state, before)
     new = await read_state(viewed, state, after)
-    differences = compare_values(old.values, new.values)
+    # In a thread: states may have 16 MiB, and whoever shows them shows others meanwhile.
+    differences = await asyncio.to_thread(compare_values, old.values, new.values)
     return StateComparison(
         session_id=state.session_id,
         before=old.checkpoint,

@@ -5,11 +5,19 @@ from typing import Final
 
 from helix_temporal.errors import InvalidRequestError
 from helix_temporal.models.checkpoints import Run
-from helix_temporal.models.states import SessionState
+from helix_temporal.models.states import SessionState, SubSessionRef
+from helix_temporal.models.stored_messages import Kind
 from helix_temporal.models.usage import UsageEntry, UsageQuery
 from helix_temporal.views.access import PASSING, ViewedSessions, describe_problem
 from helix_temporal.views.conversation import SessionFacts, ThreadPart, build_conversation, build_message
-from helix_temporal.views.models import ConversationPage, ConversationTurn, TurnAttempt, WholeMessage
+from helix_temporal.views.models import (
+    ConversationCall,
+    ConversationMessage,
+    ConversationPage,
+    ConversationTurn,
+    TurnAttempt,
+    WholeMessage,
+)
 from helix_temporal.views.places import find_thread
 from helix_temporal.views.session_facts import read_waits
 from helix_temporal.views.thread_parts import FoundPart, read_part
@@ -21,6 +29,7 @@ _CLOCKS: Final = 120_000
 """Milliseconds by which the clocks of workers and stores may differ."""
 _ENTRIES: Final = 200
 _MOST_ENTRIES: Final = 2_000
+_MAY_CALL: Final = frozenset({Kind.CALLS, Kind.OTHER})
 
 
 async def read_turns(
@@ -35,7 +44,8 @@ async def read_turns(
     found = await read_part(viewed.threads, thread_id, before=before, after=after, turns=turns)
     facts, problem = await read_facts(viewed, state, found.part)
     made = build_conversation(found.part, facts)
-    return page_of(state, found, made.turns, made.lost, found.problem or problem)
+    shown = await hide_sessions(viewed, made.turns)
+    return page_of(state, found, shown, made.lost, found.problem or problem)
 
 
 def page_of(
@@ -73,7 +83,8 @@ async def read_turn(viewed: ViewedSessions, state: SessionState, number: int) ->
     turns = [
         each if each.number is not None else each.model_copy(update={"number": number}) for each in made.turns
     ]
-    return page_of(state, found, turns, made.lost, found.problem or problem)
+    shown = await hide_sessions(viewed, turns)
+    return page_of(state, found, shown, made.lost, found.problem or problem)
 
 
 async def read_message(viewed: ViewedSessions, state: SessionState, position: int) -> WholeMessage:
@@ -96,7 +107,7 @@ async def read_message(viewed: ViewedSessions, state: SessionState, position: in
         session_id=state.session_id,
         thread_id=thread_id,
         turn=turns[0].number,
-        message=build_message(part, position, facts),
+        message=await _hide_in_message(viewed, build_message(part, position, facts)),
     )
 
 
@@ -119,9 +130,7 @@ async def read_facts(
     if viewed.sessions is None and at_end:
         found = await find_thread(viewed, state.thread_id or state.session_id)
         waiting = await read_waits(viewed, state, found.facts, None)
-    children = (
-        () if viewed.sessions is None else await viewed.sessions.list_sub_session_refs(state.session_id)
-    )
+    children = await read_children(viewed, state.session_id, part)
     facts = SessionFacts(
         runs=runs,
         entries=entries,
@@ -131,6 +140,41 @@ async def read_facts(
         live=state.current_run_id is not None and at_end,
     )
     return facts, problem
+
+
+async def read_children(viewed: ViewedSessions, session_id: str, part: ThreadPart) -> Sequence[SubSessionRef]:
+    """References to sub-agents' sessions, for a part that has calls."""
+    if viewed.sessions is None or not any(each.kind in _MAY_CALL for each in part.messages):
+        return ()
+    return await viewed.sessions.list_sub_session_refs(session_id)
+
+
+async def hide_sessions(
+    viewed: ViewedSessions, turns: Sequence[ConversationTurn]
+) -> tuple[ConversationTurn, ...]:
+    """Turns without the ids of those sub-agents' sessions that the viewer may not see."""
+    if viewed.admits_all:
+        return tuple(turns)
+    return tuple([await _hide_in_turn(viewed, each) for each in turns])
+
+
+async def _hide_in_turn(viewed: ViewedSessions, turn: ConversationTurn) -> ConversationTurn:
+    messages = [await _hide_in_message(viewed, each) if each.calls else each for each in turn.messages]
+    return turn.model_copy(update={"messages": tuple(messages)})
+
+
+async def _hide_in_message(viewed: ViewedSessions, message: ConversationMessage) -> ConversationMessage:
+    calls = [await hide_session(viewed, each) for each in message.calls]
+    return message.model_copy(update={"calls": tuple(calls)})
+
+
+async def hide_session(viewed: ViewedSessions, call: ConversationCall) -> ConversationCall:
+    """A call without the id of its sub-agent's session, if the viewer may not see that."""
+    name = call.sub_session_id or (None if call.waiting is None else call.waiting.sub_session_id)
+    if name is None or await viewed.name_seen_session(name) is not None:
+        return call
+    waiting = None if call.waiting is None else call.waiting.model_copy(update={"sub_session_id": None})
+    return call.model_copy(update={"sub_session_id": None, "waiting": waiting})
 
 
 async def read_entries(viewed: ViewedSessions, session_id: str, runs: Sequence[Run]) -> list[UsageEntry]:

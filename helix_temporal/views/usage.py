@@ -34,11 +34,16 @@ async def read_short_usage(
     viewed: ViewedSessions, session_id: str, record: SessionRecord | None
 ) -> UsageSums:
     """As `read_usage`, for a page: of a session with many entries what its thread tells of it."""
-    counted = await viewed.usage.query_usage(UsageQuery(session_id=session_id, limit=1))
-    if record is None or (counted.total or 0) <= _FEW:
+    if record is None or await has_few_entries(viewed, session_id):
         return await read_usage(viewed, session_id)
     tokens = tokens_of_message(record.usage)
     return UsageSums(tokens=tokens, model_calls=record.steps, session_ids=(session_id,), complete=False)
+
+
+async def has_few_entries(viewed: ViewedSessions, session_id: str) -> bool:
+    """Whether all entries of a session are added up for a page."""
+    counted = await viewed.usage.query_usage(UsageQuery(session_id=session_id, limit=1))
+    return (counted.total or 0) <= _FEW
 
 
 def sum_entries(entries: Mapping[str, Sequence[UsageEntry]]) -> UsageSums:

@@ -7,7 +7,7 @@ import asyncio
 import base64
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,6 +20,11 @@ from tests.integration._inspected import Inspector, inspector_over, opened_at
 from tests.integration._shop import ASK_RETURN, RETURNS, make_agents, opened_shop
 
 OUT: Final = Path(__file__).parents[2] / "docs" / "images" / "inspector"
+KEPT: Final[Mapping[str, frozenset[str]]] = {
+    "dark": frozenset({"sessions", "conversation", "context", "calls"}),
+    "narrow": frozenset({"sessions", "conversation", "context", "calls", "timeline"}),
+}
+"""The pages that are kept dark and narrow, as pictures take room; of all the others the light one is."""
 MODES: Final[Mapping[str, dict[str, Any]]] = {
     "light": {"viewport": {"width": 1280, "height": 800}, "color_scheme": "light"},
     "dark": {"viewport": {"width": 1280, "height": 800}, "color_scheme": "dark"},
@@ -45,7 +50,6 @@ async def find_paths(env: HelixEnv, inspector: Inspector) -> dict[str, str]:
         "sessions": path("sessions"),
         "calls": f"{path('calls')}?failed=1&when=today",
         "waiting": path("waiting"),
-        "maintenance": path("maintenance"),
         "conversation": f"{one('conversation')}#turn-{returned.number}",
         "context": one("context", position=label),
         "state": one("state"),
@@ -63,7 +67,7 @@ SHRINK: Final = """async (png) => {
     const image = await createImageBitmap(await (await fetch(png)).blob());
     const canvas = new OffscreenCanvas(image.width, image.height);
     canvas.getContext("2d").drawImage(image, 0, 0);
-    const shrunk = await canvas.convertToBlob({type: "image/webp", quality: 0.82});
+    const shrunk = await canvas.convertToBlob({type: "image/webp", quality: 0.72});
     return btoa(String.fromCharCode(...new Uint8Array(await shrunk.arrayBuffer())));
 }"""
 
@@ -82,7 +86,7 @@ async def take_pictures(chromium: Browser, inspector: Inspector, paths: Mapping[
     """A picture of each page in each mode."""
     for mode, options in MODES.items():
         async with opened_at(chromium, inspector, **options) as (page, seen):
-            for name, path in paths.items():
+            for name, path in _chosen(paths, KEPT.get(mode)):
                 response = await page.goto(inspector.address + path)
                 await page.wait_for_timeout(300)
                 width = await page.evaluate("document.documentElement.scrollWidth")
@@ -93,7 +97,7 @@ async def take_pictures(chromium: Browser, inspector: Inspector, paths: Mapping[
                 seen.complaints.clear()
 
 
-def _chosen(paths: Mapping[str, str], names: list[str]) -> Iterator[tuple[str, str]]:
+def _chosen(paths: Mapping[str, str], names: Collection[str] | None) -> Iterator[tuple[str, str]]:
     return ((name, path) for name, path in paths.items() if not names or name in names)
 
 

@@ -5,6 +5,7 @@
 
 import asyncio
 import contextlib
+import json
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from helix_temporal import Agent, ModelRequest, ModelResponse, ToolCall, Usage, agent_tool, tool
-from helix_temporal.agents import Compaction, ContextPolicy
+from helix_temporal.agents import Compaction, ContextPolicy, ToolOutcome
 from helix_temporal.client import SessionClient
 from helix_temporal.models.sessions import SessionOptions
 from helix_temporal.models.states import SessionProperties
@@ -61,20 +62,31 @@ class CarrierError(Exception):
 
 
 @tool
-async def find_order(order: str) -> dict[str, Any]:
+async def find_order(order: str) -> ToolOutcome:
     """An order with its lines and how far it is."""
     await asyncio.sleep(0.12)
-    lines = [{"sku": "LUX-20", "count": 5, "price": "39.90"}]
-    return {"id": order, "placed": "2026-11-21", "status": "delivered", "lines": lines, "carrier": "DHL"}
+    lines: list[Any] = [{"sku": "LUX-20", "count": 5, "price": "39.90"}]
+    found: dict[str, Any] = {
+        "id": order,
+        "placed": "2026-11-21",
+        "status": "delivered",
+        "lines": lines,
+        "carrier": "DHL",
+    }
+    return ToolOutcome(json.dumps(found), state={"order": found, "checked": [order]})
 
 
 @tool(attempts=1)
-async def create_return_label(order: str, sku: str, count: int, pickup_date: str = SUNDAY) -> dict[str, Any]:
+async def create_return_label(order: str, sku: str, count: int, pickup_date: str = SUNDAY) -> ToolOutcome:
     """A label for what comes back."""
     await asyncio.sleep(0.4)
     if pickup_date == SUNDAY:
         raise CarrierError("422: 'pickup_date' 2026-11-29 is a Sunday; the next possible one is 2026-11-30")
-    return {"label": "RL-99120", "order": order, "sku": sku, "count": count, "pickup": pickup_date}
+    label = {"label": "RL-99120", "order": order, "sku": sku, "count": count, "pickup": pickup_date}
+    lines: list[Any] = [{"sku": sku, "keep": 3, "return": count}]
+    changed: dict[str, Any] = {"id": order, "status": "return_requested", "lines": lines}
+    state: dict[str, Any] = {"label": "RL-99120", "order": changed}
+    return ToolOutcome(json.dumps(label), state=state)
 
 
 @tool(approval=True)
@@ -232,9 +244,9 @@ async def fill_shop(env: HelixEnv) -> None:
     sessions = env.sessions
     for session_id, text, title, user, tags in OTHERS:
         await _ask(sessions, session_id, text, title, user_id=user, tags=tags)
-    billing = {"user_id": "acme-gmbh", "agent": "billing", "tags": ("vat",)}
+    billing: dict[str, Any] = {"user_id": "acme-gmbh", "agent": "billing", "tags": ("vat",)}
     await _ask(sessions, "invoice-88", ASK_VAT, "Invoice shows the wrong VAT rate", **billing)
-    shop = {
+    shop: dict[str, Any] = {
         "title": "Return of order 4711: two of five lamps are broken",
         "user_id": "maria.keller",
         "tags": ("vip", "returns"),

@@ -16,7 +16,7 @@ from helix_temporal.cli.commands import app
 from helix_temporal.devstack import S3Endpoint, Valkey
 from helix_temporal.doctor import Check, CheckReport, check_deployment
 from helix_temporal.errors import ThreadNotFoundError
-from helix_temporal.maintenance import MaintenancePlan, ensure_schedules, maintenance_queue, schedule_ids
+from helix_temporal.maintenance import MaintenancePlan, ensure_schedules, maintenance_queue, name_schedules
 from helix_temporal.settings import Settings
 from helix_temporal.worker import HelixWorker, connect
 
@@ -112,7 +112,7 @@ def test_without_workers_there_are_warnings(variables: dict[str, str]) -> None:
     assert names == [
         ("workers", "task queue", "warning"),
         ("maintenance", "task queue", "warning"),
-        *(("maintenance", kind, "warning") for kind in schedule_ids("helix", "any")),
+        ("maintenance", "schedules", "warning"),
     ]
     assert "helix-temporal worker" in wrong[0].says
     assert "helix-temporal maintenance" in wrong[1].says
@@ -122,7 +122,7 @@ async def test_a_paused_schedule_is_named_with_what_to_do(
     variables: dict[str, str], deployment: Client
 ) -> None:
     """Somebody paused it in an incident, and forgot."""
-    name = schedule_ids("helix", variables["HELIX_TASK_QUEUE"])["keep"]
+    name = name_schedules(deployment, variables["HELIX_TASK_QUEUE"])["keep"]
     await deployment.get_schedule_handle(name).pause(note="incident 7")
     (wrong,) = find_wrong(await check_deployment(variables))
     assert (wrong.about, wrong.name) == ("maintenance", "keep")
@@ -213,3 +213,14 @@ def test_without_variables_it_says_which(temporal_address: str) -> None:
     found = doctor({"HELIX_TEMPORAL_ADDRESS": temporal_address})
     assert found.exit_code == 1
     assert "no store of threads is set" in found.stdout
+
+
+async def test_a_cluster_is_asked_at_each_of_its_primaries(redis_cluster: str, unique: str) -> None:
+    """One that is full, or has another policy, is enough to lose a conversation."""
+    report = await check_deployment(
+        {"HELIX_REDIS_URL": redis_cluster, "HELIX_REDIS_CLUSTER": "true", "HELIX_REDIS_PREFIX": f"{unique}:"},
+        temporal=False,
+    )
+    (server,) = [each for each in report.checks if (each.about, each.name) == ("redis", "server")]
+    assert "3 primaries" in server.says
+    assert not report.away

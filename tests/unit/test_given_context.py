@@ -68,7 +68,8 @@ async def test_an_answer_tells_where_its_context_began_and_ended() -> None:
     place = Place(instructions="Be kind.")
     await place.say("one", "two")
     prompt = place.agent.digest_prompt("Be kind.")
-    assert await place.told() == [GivenContext(stop=1, prompt=prompt), GivenContext(stop=3, prompt=prompt)]
+    told = GivenContext(prompt=prompt, model="ScriptedModel")
+    assert await place.told() == [told.model_copy(update={"stop": stop}) for stop in (1, 3)]
     assert [each.given for each in await place.messages() if each.role == "user"] == [None, None]
 
 

@@ -5,6 +5,7 @@ from decimal import Decimal
 import pytest
 
 from helix_temporal.cli._output import (
+    Progress,
     Table,
     format_cost,
     format_duration,
@@ -55,6 +56,20 @@ def test_a_value_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     """Whatever a title holds, it is no other fact."""
     print_facts([("title", "one\nstatus  failed"), ("status", "running"), ("none", None)])
     assert capsys.readouterr().out == "title   one\\nstatus  failed\nstatus  running\nnone\n"
+
+
+def test_progress_is_told_where_somebody_waits(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A list that goes into a file says how far it is; a program gets no such lines."""
+    silent = Progress("sessions", every=10)
+    silent.add(100)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    seen = Progress("sessions", every=10)
+    seen.add(9)
+    seen.add(16)
+    seen.add(2)
+    assert capsys.readouterr().err == "  25 sessions\n"
 
 
 def test_text_is_indented_as_a_whole(capsys: pytest.CaptureFixture[str]) -> None:

@@ -209,9 +209,9 @@ def test_a_list_whose_reader_leaves_ends_quietly(variables: dict[str, str]) -> N
 def test_show_says_where_a_session_stands(variables: dict[str, str]) -> None:
     """Without a worker: whose it is, how far it is, where it is stored."""
     out = call(variables, "session", "show", "order/7").stdout
-    assert "user      anna\n" in out
-    assert "messages  12\n" in out
-    assert "thread    order/7: hot" in out
+    assert "user        anna\n" in out
+    assert "messages    12\n" in out
+    assert "thread      order/7: hot" in out
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from temporalio.client import WorkflowExecutionStatus
 
 from helix_temporal.doctor.checks import Check
 from helix_temporal.doctor.clocks import Asked, check_clock
-from helix_temporal.doctor.schedules import ScheduleStatus, judge_schedule
+from helix_temporal.doctor.schedules import ScheduleStatus, judge_schedule, judge_schedules
 from helix_temporal.doctor.stores import check_disk, judge_postgres, judge_redis
 from helix_temporal.doctor.temporal import judge_namespace, judge_pollers, judge_versions
 from helix_temporal.settings import Settings
@@ -107,6 +107,16 @@ def test_a_schedule_that_does_nothing_is_told(changes: dict[str, Any], status: s
     """What is terminated is then archived by nobody, and nobody notices for weeks."""
     found = judge_schedule("sweep", replace(SCHEDULE, **changes), NOW)
     assert (found.status, said in found.says) == (status, True), found.says
+
+
+def test_schedules_that_nobody_made_are_one_line() -> None:
+    """Where one of them is missing it is named; where all are, nobody runs maintenance."""
+    gone = ScheduleStatus("s", exists=False)
+    told = [judge_schedules(each, NOW) for each in ({"a": gone, "b": gone}, {"a": gone, "b": SCHEDULE})]
+    assert [[each.name for each in checks if each.status == "warning"] for checks in told] == [
+        ["schedules"],
+        ["a"],
+    ]
 
 
 @pytest.mark.parametrize(

@@ -145,9 +145,16 @@ def test_hundreds_of_segments_are_drawn_as_few() -> None:
 
 def test_a_thread_is_drawn_with_what_only_the_hot_store_has() -> None:
     """What would be lost with it."""
-    place = ThreadPlace(thread_id="t", unarchived=4, unfinished=2)
+    place = ThreadPlace(thread_id="t", messages=18, hot=True, archived=14, unfinished=2)
     strip = outlines.slice_thread(place, [SegmentPlace(name="x", first=0, stop=14, bytes=1)])
     assert [(each.name, each.amount) for each in strip] == [("x", 14), ("hot", 4), ("unfinished", 2)]
+
+
+def test_a_turn_under_way_that_is_archived_is_drawn_once() -> None:
+    """The archive may have messages of a turn that waits for people."""
+    place = ThreadPlace(thread_id="t", messages=14, archived=16, unfinished=2)
+    strip = outlines.slice_thread(place, [SegmentPlace(name="x", first=0, stop=16, bytes=1)])
+    assert [(each.name, each.amount) for each in strip] == [("x", 14), ("unfinished", 2)]
 
 
 def test_a_context_of_thousands_of_parts_lists_its_ends() -> None:

@@ -2,6 +2,7 @@
 
 import html
 import re
+import unicodedata
 
 import pytest
 from hypothesis import given
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from helix_temporal.inspector.visible_text import (
     MAX_COLOURED_LINES,
+    MAX_NAMED,
     name_plainly,
     show_json,
     show_line,
@@ -52,6 +54,30 @@ def test_what_a_reader_cannot_see_is_named(hidden: str, name: str) -> None:
     shown = str(show_text(f"a{hidden}b"))
     assert name in shown
     assert hidden not in shown
+
+
+def test_all_that_unicode_calls_invisible_is_named() -> None:
+    """Instructions in letters that nobody sees are how models are misled: none of them may be forgotten."""
+    hidden = {
+        chr(code) for code in range(0x110000) if unicodedata.category(chr(code)) in {"Cc", "Cf", "Cs", "Co"}
+    }
+    seen_all_the_same = {each for each in hidden if "ARABIC" in unicodedata.name(each, "")} - {"\u061c"}
+    marks = set("\u06dd\u070f\u08e2\U000110bd\U000110cd")  # drawn below the digits or letters behind them
+    left = hidden - seen_all_the_same - marks - set("\n\t\u200c\u200d")
+    assert {each for each in left if str(show_text(each)) == each} == set()
+
+
+def test_thousands_of_hidden_characters_are_few_elements() -> None:
+    """A message full of them would else be a page that no browser shows."""
+    shown = str(show_text("a\u200b" * 100_000))
+    assert shown.count("<span") == MAX_NAMED
+    assert shown.count("\ufffd") == 100_000 - MAX_NAMED
+
+
+def test_line_ends_of_windows_are_line_ends() -> None:
+    """A carriage return before each of them is nothing to be told."""
+    assert str(show_text("a\r\nb")) == "a\nb"
+    assert "U+000D" in show_text("a\rb")
 
 
 @pytest.mark.parametrize("text", ["👩‍🚀", "नमस्ते", "שלום", "naïve", "日本語\tx"])

@@ -7,6 +7,7 @@ import pytest
 
 from helix_temporal.client import SessionStores
 from helix_temporal.coldtier import KeepHot
+from helix_temporal.models.messages import GivenContext, Usage
 from helix_temporal.models.turns import encode_messages
 from helix_temporal.stores.memory.sessions import MemorySessions
 from helix_temporal.stores.memory.usage import MemoryUsage
@@ -105,6 +106,24 @@ async def test_a_damaged_archive_leaves_what_is_hot_readable(archived: Archived)
     assert "ArchiveCorruptError" in oldest.problem
 
 
+async def test_a_context_of_which_the_archive_has_a_part_says_what_is_missing(archived: Archived) -> None:
+    """The tokens of what cannot be read have their place, too, so that the sum is the provider's."""
+    told = GivenContext(first=0, stop=2 * TURNS + 1)
+    given = {"given": told, "usage": Usage(input_tokens=90_000)}
+    said = answer("last", "so").model_copy(update=given)
+    last = encode_messages([user("u-last", "well?"), said])
+    await archived.author.append(archived.author.step(last[0], answer=last[1]))
+    archived.tiers.blobs.fail(BlobFault.ERROR_BEFORE, times=1_000)
+    header = await archived.tiers.hot.read_header("t")
+    assert header is not None
+    context = await archived.views.get_context("t", 2 * TURNS + 1)
+    unread = [part for part in context.parts if "cannot be read" in part.text]
+    assert [part.text.split()[0] for part in unread] == [str(header.base.position)]
+    assert context.parts[-1].text == "well?"
+    assert sum(part.tokens for part in context.parts) == 90_000
+    assert "not all can be read" in context.notes[0]
+
+
 async def test_sessions_of_which_the_archive_has_not_all_are_behind(archived: Archived) -> None:
     """The list of what an operator has to look at."""
     behind = SessionFilter(need="behind")
@@ -115,6 +134,15 @@ async def test_sessions_of_which_the_archive_has_not_all_are_behind(archived: Ar
     place = (await archived.views.get_session("t")).place
     assert place is not None
     assert (place.archived, place.unarchived) == (2 * TURNS, 2)
+
+
+async def test_what_is_behind_is_known_while_the_archive_is_away(archived: Archived) -> None:
+    """That is when somebody asks for it."""
+    archived.tiers.blobs.fail(BlobFault.ERROR_BEFORE, times=1_000)
+    behind = SessionFilter(need="behind")
+    said, told = encode_messages([user("u-new"), answer("a-new")])
+    await archived.author.append(archived.author.step(said, answer=told))
+    assert [each.session_id async for each in archived.views.iterate_sessions(behind)] == ["t"]
 
 
 async def test_a_session_that_is_cold_is_read(archived: Archived) -> None:

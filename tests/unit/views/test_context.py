@@ -14,6 +14,7 @@ from helix_temporal.agents import (
     InstructionsContext,
     ModelRequest,
     ModelResponse,
+    ScriptedModel,
     tool,
 )
 from helix_temporal.errors import InvalidRequestError, ThreadNotFoundError
@@ -33,7 +34,7 @@ from helix_temporal.views.context import (
     apportion_tokens,
     describe_message,
     read_context,
-    split_evenly,
+    split_proportionally,
 )
 from helix_temporal.views.models import ContextPart, ModelContext
 
@@ -171,7 +172,7 @@ async def test_the_parts_are_what_the_model_was_given(options: dict[str, Any]) -
     await talk.talk(12)
     contexts = await talk.contexts()
     assert [shown(each) for each in contexts] == [given(each) for each in talk.requests]
-    assert {each.recorded for each in contexts} == {True}
+    assert {(each.recorded, each.model) for each in contexts} == {(True, "Talk")}
     assert {each.instructions_changed for each in contexts} == {False}
     assert {tuple(texts(each, "instructions")) for each in contexts} == {("Be kind.",)}
 
@@ -290,9 +291,9 @@ async def test_instructions_that_changed_since_are_told() -> None:
     """Else the page shows words that the model never had."""
     talk = Talk()
     await talk.say("hello")
-    changed = Agent(name="a", model=talk, instructions="Be brief.", tools=[look_up])
+    changed = Agent(name="a", model=ScriptedModel(["so"]), instructions="Be brief.", tools=[look_up])
     context = await talk.context(1, changed)
-    assert context.instructions_changed is True
+    assert (context.instructions_changed, context.model) == (True, "Talk")
     assert texts(context, "instructions") == ["Be brief."]
     assert any("have changed since" in note for note in context.notes)
 
@@ -347,6 +348,18 @@ async def test_an_answer_that_was_copied_to_another_place_is_not_believed() -> N
     assert not context.recorded
     assert shown(context)[0] == ("user", "before")
     assert any("copied" in note for note in context.notes)
+
+
+async def test_one_damaged_message_is_told_at_its_place() -> None:
+    """The rest of what the model was given is there."""
+    talk = Talk()
+    await talk.talk(2)
+    stored = await talk.stored()
+    stored[1] = stored[1]._replace(body=b"{ no message")
+    context = await read_context(await talk.copy(stored), {"a": talk.agent}, "t", "t", talk.answers[-1])
+    assert shown(context)[1] == ("assistant", "")
+    assert shown(context)[0] == given(talk.requests[-1])[0]
+    assert "The message at position 1 is damaged." in context.notes
 
 
 async def test_results_that_a_model_got_elsewhere_are_shown_as_it_got_them() -> None:
@@ -428,7 +441,7 @@ async def test_nothing_is_written() -> None:
 )
 def test_shares_add_up_exactly(total: int, weights: list[int], shares: list[int]) -> None:
     """By the largest remainder, whatever the numbers."""
-    assert split_evenly(total, weights) == shares
+    assert split_proportionally(total, weights) == shares
 
 
 def test_what_is_not_known_never_takes_from_what_is() -> None:

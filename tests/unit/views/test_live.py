@@ -18,7 +18,7 @@ from helix_temporal.errors import (
 from helix_temporal.models.checkpoints import NewRun, RunChange, RunStatus
 from helix_temporal.models.streams import RunEnded, RunStarted, StoredChunk, TextChunk
 from helix_temporal.views.sessions import SessionViews
-from tests.unit.views._scenes import PLACES, create, open_stores, read_refusal
+from tests.unit.views._backends import PLACES, create, open_stores, read_refusal
 
 
 @pytest.fixture(params=PLACES)

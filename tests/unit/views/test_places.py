@@ -13,7 +13,7 @@ from helix_temporal.models.stored_messages import Head
 from helix_temporal.stores.protocols.threads import FlushThread, OpenThread
 from helix_temporal.testing.builders import EPOCH, a_message, a_step, an_answer
 from helix_temporal.views.sessions import SessionViews
-from tests.unit.views._scenes import PLACES, create, open_stores, read_refusal
+from tests.unit.views._backends import PLACES, create, open_stores, read_refusal
 
 
 @pytest.fixture(params=PLACES)

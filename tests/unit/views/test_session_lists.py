@@ -11,12 +11,16 @@ from helix_temporal.errors import InvalidCursorError, InvalidRequestError, Sessi
 from helix_temporal.models.checkpoints import RunStatus
 from helix_temporal.models.states import CreateSession, SessionStatus, SubSessionRef
 from helix_temporal.models.store_calls import MAX_LIMIT, SessionPage, SessionQuery, SessionSummary
+from helix_temporal.stores.memory import MemoryThreads
+from helix_temporal.stores.memory.usage import MemoryUsage
 from helix_temporal.stores.paging import encode_cursor
+from helix_temporal.stores.threads.hot_only import HotThreads
+from helix_temporal.views.access import ViewedSessions
 from helix_temporal.views.filters import SessionFilter
 from helix_temporal.views.models import SessionOverview
 from helix_temporal.views.queries import iterate_sessions, list_sessions
 from helix_temporal.views.sessions import SessionViews
-from tests.unit.views._scene import Scene, answer, user
+from tests.unit.views._scene import Scene, answer, call, result, user
 
 SESSIONS: dict[str, CreateSession] = {
     "s1": CreateSession(agent_type="clerk", user_id="ann", tags=("a", "b"), metadata={"t": "x"}),
@@ -135,9 +139,44 @@ async def test_children_that_may_not_be_seen_are_not_named(scene: Scene) -> None
     assert (await scene.views.get_session("s1")).children == ("c1", "c2")
     views = SessionViews(scene.stores, admits=only_users("ann"))
     assert (await views.get_session("s1")).children == ("c1",)
-    hidden = SessionViews(scene.stores, admits=only_users("bob"))
-    found = await hidden.get_session("c2")
-    assert found.overview.parent_session_id == "s1"
+
+
+async def test_no_view_names_another_session_that_may_not_be_seen(scene: Scene) -> None:
+    """A sub-agent's session may be seen, and those around it not: it stands alone then."""
+    await scene.begin("s1", user_id="ann")
+    origin = {"session_id": "s1", "at": 1}
+    writer = await scene.begin(
+        "c1", user_id="bob", parent_session_id="s1", root_session_id="s1", forked_from=origin
+    )
+    await scene.sessions.create_session("g1", CreateSession(user_id="ann", parent_session_id="c1"))
+    ref = SubSessionRef(sub_session_id="g1", agent_type="helper", parent_tool_call_id="call_0")
+    await scene.sessions.add_sub_session_refs("c1", [ref])
+    await writer.turn(user("u1"), answer("a1", "", call()), result("a1"), answer("b1"))
+    whole = await look_around(scene.views)
+    assert whole == ("s1", "s1", "s1", "s1", "s1", "g1", "g1", "g1")
+    views = SessionViews(scene.stores, admits=only_users("bob"))
+    assert set(await look_around(views)) == {None}
+    assert (await views.list_sessions(SessionFilter(parent_session_id="s1"))).sessions == ()
+    assert [each async for each in views.iterate_sessions(SessionFilter(parent_session_id="s1"))] == []
+
+
+async def look_around(views: SessionViews) -> tuple[str | None, ...]:
+    """The ids of other sessions that views of ``c1`` tell."""
+    found = await views.get_session("c1")
+    listed = {each.session_id: each.parent_session_id for each in (await views.list_sessions()).sessions}
+    (turn,) = (await views.read_turns("c1")).turns
+    (whole,) = (await views.read_turn("c1", 1)).turns
+    message = (await views.read_message("c1", 1)).message
+    return (
+        found.overview.parent_session_id,
+        found.root_session_id,
+        found.forked_from,
+        listed["c1"],
+        (await views.get_tree("c1")).overview.parent_session_id,
+        turn.messages[1].calls[0].sub_session_id,
+        whole.messages[1].calls[0].sub_session_id,
+        message.calls[0].sub_session_id,
+    )
 
 
 async def test_a_session_that_has_only_a_thread_is_read(scene: Scene) -> None:
@@ -223,12 +262,11 @@ class ManySessions:
         )
 
 
-class ViewedMany:
-    """As `ViewedSessions` over `ManySessions`."""
-
-    def __init__(self, sessions: ManySessions, admits: Any = lambda _: True) -> None:
-        self.sessions: Any = sessions
-        self.is_admitted = admits
+def view_many(sessions: ManySessions, admits: Any = lambda _: True) -> ViewedSessions:
+    """Over stores that have nothing but these sessions."""
+    found: Any = sessions
+    threads = HotThreads(MemoryThreads())
+    return ViewedSessions(SessionStores(threads=threads, usage=MemoryUsage(), sessions=found), admits)
 
 
 async def count(sessions: AsyncIterator[SessionOverview]) -> int:
@@ -242,7 +280,7 @@ async def count(sessions: AsyncIterator[SessionOverview]) -> int:
 async def test_memory_stays_flat_however_many_sessions_are_read() -> None:
     """A list of a million for a file: one page of it is in memory at a time, and nothing is counted."""
     many = ManySessions(20_000)
-    viewed: Any = ViewedMany(many)
+    viewed = view_many(many)
     found = iterate_sessions(viewed, SessionFilter())
     tracemalloc.start()
     try:
@@ -261,7 +299,7 @@ async def test_memory_stays_flat_however_many_sessions_are_read() -> None:
 async def test_a_page_of_few_that_match_ends_and_goes_on() -> None:
     """A filter that hides nearly all: a page looks at some thousands, then it is short and has a cursor."""
     many = ManySessions(10_000)
-    viewed: Any = ViewedMany(many, admits=lambda overview: overview.session_id == "s9999")
+    viewed = view_many(many, lambda overview: overview.session_id == "s9999")
     page = await list_sessions(viewed, SessionFilter(), 50, None)
     assert page.sessions == ()
     assert page.next_cursor is not None

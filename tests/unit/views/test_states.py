@@ -10,7 +10,7 @@ from helix_temporal.errors import CheckpointNotFoundError, InvalidCursorError
 from helix_temporal.models.states import CreateSession
 from helix_temporal.stores.protocols.threads import OpenThread
 from helix_temporal.views.sessions import SessionViews
-from tests.unit.views._scenes import PLACES, create, open_stores, read_refusal, run_turn
+from tests.unit.views._backends import PLACES, create, open_stores, read_refusal, run_turn
 
 
 @pytest.fixture(params=PLACES)

@@ -10,7 +10,7 @@ from helix_temporal.errors import InvalidCursorError, InvalidRequestError
 from helix_temporal.models.checkpoints import RunStatus
 from helix_temporal.views.models import RunList
 from helix_temporal.views.sessions import SessionViews
-from tests.unit.views._scenes import PLACES, create, open_stores, read_refusal, run_turn, use_tokens
+from tests.unit.views._backends import PLACES, create, open_stores, read_refusal, run_turn, use_tokens
 
 
 @pytest.fixture(params=PLACES)

@@ -1,0 +1,210 @@
+"""The pages over real stores: each link leads somewhere, and a page stays small whatever it shows."""
+
+import html
+import re
+from collections.abc import AsyncIterator
+
+import httpx
+import pytest
+
+from helix_temporal.errors import StoreUnavailableError
+from helix_temporal.inspector import create_inspector
+from helix_temporal.inspector.pages.errors import choose_words
+from helix_temporal.models.checkpoints import RunStatus
+from helix_temporal.stores.memory.usage import MemoryUsage
+from tests._sessions import memory_place
+from tests.unit.inspector._asking import holding_link
+from tests.unit.views._scene import Scene, Writer, answer, call, result, scene_over, user
+
+AWKWARD = ["order-4711/returns", "..", "-x", "a b?c#d&e=f;%2F", "~2f", "日本語 é", "'\"><b onclick=x>", "."]
+MOST_ROWS = 400
+
+
+@pytest.fixture
+async def scene() -> AsyncIterator[Scene]:
+    """Empty stores in memory."""
+    async with memory_place()() as place:
+        yield scene_over(place, MemoryUsage())
+
+
+@pytest.fixture
+async def browser(scene: Scene) -> AsyncIterator[httpx.AsyncClient]:
+    """A browser on the inspector of these stores."""
+    async with holding_link(create_inspector(scene.stores)) as opened:
+        opened.follow_redirects = True
+        yield opened
+
+
+async def write_session(scene: Scene, session_id: str) -> Writer:
+    """Two turns, one with a call that worked and one that failed, and a sub-agent's session."""
+    writer = await scene.begin(session_id, user_id="jo", title="", tags=("a&b",), metadata={"k": "=v"})
+    await writer.turn(user("u1"), answer("a1"))
+    run = await writer.start()
+    calls = (call(0, what="left"), call(1, what="right"))
+    await writer.append(
+        user("u2", "look"),
+        answer("a2", "so", *calls),
+        result("a2", 0, '{"door": "open"}'),
+        result("a2", 1, "it was closed", is_error=True),
+        answer("a3", "It is open."),
+    )
+    await writer.end()
+    await writer.record_tool_call("a2", run, at=0)
+    await writer.record_tool_call("a2", run, at=1, success=False)
+    await scene.begin(f"{session_id}>child", parent_session_id=session_id, title="Child")
+    return writer
+
+
+def links_of(page: httpx.Response) -> set[str]:
+    """Where a page leads, without anchors."""
+    found = re.findall(r'(?:href|action)="([^"#]+)(?:#[^"]*)?"', page.text)
+    return {html.unescape(each) for each in found}
+
+
+async def crawl(browser: httpx.AsyncClient, *starts: str) -> dict[str, int]:
+    """Every page that is reached from these, with its status."""
+    seen: dict[str, int] = {}
+    todo = list(starts)
+    while todo:
+        path = todo.pop()
+        if path not in seen:
+            page = await browser.get(path)
+            seen[path] = page.status_code
+            todo += links_of(page)
+    return seen
+
+
+@pytest.mark.parametrize("session_id", AWKWARD)
+async def test_every_link_leads_to_a_page(scene: Scene, browser: httpx.AsyncClient, session_id: str) -> None:
+    """Ids are arbitrary text: one with a slash or dots must not lead somewhere else, or nowhere."""
+    await write_session(scene, session_id)
+    pages = await crawl(browser, "/", "/?user=jo")
+    assert {path: status for path, status in pages.items() if status != 200} == {}
+    assert sum("/context/" in path for path in pages) >= 3
+    assert sum("/turns/" in path for path in pages) >= 2
+
+
+async def test_a_session_is_opened_by_its_id(scene: Scene, browser: httpx.AsyncClient) -> None:
+    """People have ids from logs and tickets."""
+    await write_session(scene, "a/b c")
+    page = await browser.get("/open", params={"id": " a/b c "})
+    assert page.status_code == 200
+    assert "It is open." in page.text
+
+
+async def test_a_failed_call_is_open_and_others_are_folded(scene: Scene, browser: httpx.AsyncClient) -> None:
+    """What somebody has to look at stands out; the rest is a line."""
+    await write_session(scene, "s1")
+    page = await browser.get("/sessions/s1")
+    failed = re.findall(r'<details class="call (\w+)" id="(call-\d+-\d+)"( open)?', page.text)
+    assert failed == [("done", "call-3-0", ""), ("failed", "call-3-1", " open")]
+
+
+async def test_a_failed_call_leads_to_what_the_model_was_given(
+    scene: Scene, browser: httpx.AsyncClient
+) -> None:
+    """The question that brings people here, in three clicks from the list of sessions."""
+    await write_session(scene, "s1")
+    first = await browser.get("/?user=jo")
+    failed = next(each for each in links_of(first) if "failed=1" in each)
+    assert "user=jo" in failed
+    calls = await browser.get(failed)
+    assert "it was closed" in calls.text
+    assert calls.text.count('class="found"') == 1
+    context = await browser.get(next(each for each in links_of(calls) if "/context/" in each))
+    assert "What the model was given" in context.text
+
+
+async def test_calls_of_one_session_are_those_alone(scene: Scene, browser: httpx.AsyncClient) -> None:
+    """The link "1 failed" of a session."""
+    await write_session(scene, "s1")
+    await write_session(scene, "s2")
+    page = await browser.get("/calls", params={"session": "s2", "failed": "1"})
+    assert page.text.count('class="found"') == 1
+    assert 'href="/sessions/s2?turn=2#call-3-1"' in page.text
+
+
+async def test_a_turn_of_many_messages_is_a_small_page(scene: Scene, browser: httpx.AsyncClient) -> None:
+    """A browser shows it at once, and says that there is more."""
+    writer = await scene.begin("s1")
+    for number in range(30):
+        asked = [call(at) for at in range(20)]
+        results = [result(f"a{number}", at) for at in range(20)]
+        await writer.append(user(f"u{number}"), answer(f"a{number}", "", *asked), *results)
+    page = await browser.get("/sessions/s1")
+    rows = page.text.count("<article") + page.text.count('<details class="call')
+    assert 100 < rows <= MOST_ROWS
+    assert "before=" in page.text
+
+
+async def test_a_long_text_is_cut_and_the_whole_is_a_click_away(
+    scene: Scene, browser: httpx.AsyncClient
+) -> None:
+    """One message of a megabyte must not be the whole page."""
+    writer = await scene.begin("s1")
+    await writer.turn(user("u1"), answer("a1", "long " * 100_000 + "end"))
+    page = await browser.get("/sessions/s1")
+    assert len(page.text) < 50_000
+    whole = await browser.get("/sessions/s1/messages/1")
+    assert "long end" in whole.text
+
+
+async def test_the_newest_page_is_followed_and_older_ones_are_not(
+    scene: Scene, browser: httpx.AsyncClient
+) -> None:
+    """What comes belongs behind the newest turn, and nowhere else."""
+    writer = await scene.begin("s1")
+    for number in range(25):
+        await writer.turn(user(f"u{number}"), answer(f"a{number}"))
+    newest = await browser.get("/sessions/s1")
+    older = await browser.get("/sessions/s1?before=10")
+    assert "/live?shown=50" in html.unescape(newest.text)
+    assert "/live" not in older.text
+    assert "Go to the newest turn" in older.text
+
+
+async def test_an_aborted_attempt_stands_in_its_turn(scene: Scene, browser: httpx.AsyncClient) -> None:
+    """It was paid for, and it explains what people saw for a moment."""
+    writer = await scene.begin("s1")
+    await writer.start()
+    await writer.end(RunStatus.ABORTED)
+    await writer.turn(user("u1"), answer("a1"))
+    page = await browser.get("/sessions/s1")
+    assert "Discarded attempt" in page.text
+    assert (await browser.get("/sessions/s1/timeline")).text.count("discarded") >= 1
+
+
+async def test_what_a_filter_does_not_understand_is_told(scene: Scene, browser: httpx.AsyncClient) -> None:
+    """A list that silently shows more than was asked for misleads."""
+    await write_session(scene, "s1")
+    page = await browser.get("/?status=lost&user=jo")
+    assert "is not one of active" in html.unescape(page.text)
+    assert "/sessions/s1" in page.text
+
+
+@pytest.mark.parametrize("path", ["?before=x", "?turn=99", "/turns/99", "/messages/99", "?after=1e3"])
+async def test_a_place_that_is_not_there_is_told(scene: Scene, browser: httpx.AsyncClient, path: str) -> None:
+    """An old link gives a page that says so, not a trace."""
+    await write_session(scene, "s1")
+    page = await browser.get(f"/sessions/s1{path}")
+    assert page.status_code in {400, 404}
+    assert "All sessions" in page.text
+
+
+async def test_a_session_that_is_not_there_is_told(browser: httpx.AsyncClient) -> None:
+    """Deleted while its page was open, or a slip in its id."""
+    page = await browser.get("/sessions/gone")
+    assert page.status_code == 404
+    assert "session &#39;gone&#39; is not there" in page.text
+
+
+def test_a_store_that_is_away_is_named() -> None:
+    """Whoever is on call reads which, and that nothing is lost."""
+    words = choose_words(503, StoreUnavailableError("s3: no answer from the bucket in 5 s"))
+    assert "s3" in words.text
+    assert "Nothing is lost" in words.advice
+
+
+def test_an_error_of_ours_says_nothing_on_the_page() -> None:
+    """What went wrong inside is for the log: it may have texts of others in it."""
+    assert "secret" not in "".join(choose_words(500, ValueError("secret")))
