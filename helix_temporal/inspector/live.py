@@ -213,18 +213,19 @@ async def _gather(
     ended = asyncio.create_task(end.wait())
     leave_at = clock() + MAX_AGE
     next_at = 0.0
+    first: asyncio.Task[StoredChunk | None] | None = None
     try:
         while clock() < leave_at:
-            first = asyncio.create_task(queue.get())
+            first = first or asyncio.create_task(queue.get())
             await asyncio.wait({first, ended}, timeout=KEEP_ALIVE, return_when=asyncio.FIRST_COMPLETED)
             if not first.done():
-                first.cancel()
                 if ended.done():
                     return
                 yield ()
                 continue
             await asyncio.sleep(max(0.0, next_at - clock()))
             batch, is_over = _drain(first.result(), queue)
+            first = None
             if batch:
                 yield batch
             if is_over:
@@ -233,9 +234,10 @@ async def _gather(
             next_at = clock() + window
         end.set()
     finally:
-        for task in (pump, ended):
+        tasks = {task for task in (pump, ended, first) if task is not None}
+        for task in tasks:
             task.cancel()
-        await asyncio.wait({pump, ended})
+        await asyncio.wait(tasks)
 
 
 def _drain(
