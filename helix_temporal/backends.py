@@ -301,6 +301,22 @@ class Backends:
             if has_threads and self._mark is not None:
                 await self._mark.check()
 
+    def find_server(self, kind: str) -> Any:
+        """The backend of a kind of store, ``redis``, ``postgres`` or ``sqlite``; None where none is used."""
+        chosen = self._places.chosen
+        used = {chosen.threads_in, chosen.state_in, chosen.streams_in}
+        return self._places[kind] if kind in used else None
+
+    async def compare_archive(self) -> None:
+        """Refuse an archive that is another one than the threads of the hot store go to; changes nothing.
+
+        Raises:
+            ForeignDeploymentError: It is another one.
+            StoreUnavailableError: The hot store does not answer.
+        """
+        if self._mark is not None:
+            await self._mark.compare()
+
     @property
     def needs_archive(self) -> bool:
         """Nobody is answered without the archive: ``archive="required"``."""

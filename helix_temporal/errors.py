@@ -23,7 +23,7 @@
     ├── StreamTruncatedError · InvalidCursorError · StreamFailedError · StreamAbandonedError
     ├── StreamDroppedError                                                 (retryable)
     ├── UnsafeRedisPolicyError · ConditionalWritesUnsupportedError · UnsupportedServerError
-    ├── StoreCorruptError
+    ├── StoreCorruptError · SessionFileError
     ├── MigrationError · SchemaVersionError
     ├── ModelRequestError · RemoteClientToolUnsupportedError
     ├── ModelRateLimitedError · ModelUnavailableError · ModelStreamEndedError   (retryable)
@@ -283,6 +283,13 @@ class SchemaVersionError(HelixError):
 
 class StoreCorruptError(HelixError):
     """What a store holds is damaged or is not what its place says; nothing of it was used or changed."""
+
+
+class SessionFileError(HelixError):
+    """A session file is damaged, cut, or none at all; nothing of it was imported.
+
+    ``facts`` has ``line``, from 1, where it is known.
+    """
 
 
 class StoreUnavailableError(HelixError):

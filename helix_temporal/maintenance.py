@@ -37,6 +37,8 @@ from helix_temporal.models.waiting import WakeInput
 from helix_temporal.settings import Settings
 from helix_temporal.workflows import CleanupWorkflow, KeepWorkflow, SweepWorkflow, WakeWorkflow
 
+_JOBS: Final = ("sweep", "evict", "keep", "cleanup", "wake")
+
 _CATCH_UP: Final = timedelta(minutes=1)
 """A run that was missed for longer, and for longer than its interval, is not made up for: the next one
 does its work.
@@ -118,9 +120,8 @@ async def ensure_schedules(
 
 
 def name_schedules(client: Client, task_queue: str) -> Mapping[str, str]:
-    """The ids of the schedules by what they do: ``sweep``, ``evict``, ``keep``, ``cleanup``, ``wake``."""
-    names = _build_schedules(client, task_queue, MaintenancePlan())
-    return {name.rpartition("/")[2]: name for name in names}
+    """`schedule_ids` of the deployment that a client is connected for."""
+    return schedule_ids((settings_of(client) or Settings()).deployment.name, task_queue)
 
 
 async def remove_schedules(client: Client, task_queue: str) -> None:
@@ -130,15 +131,20 @@ async def remove_schedules(client: Client, task_queue: str) -> None:
             await client.get_schedule_handle(name).delete()
 
 
+def schedule_ids(deployment_name: str, task_queue: str) -> dict[str, str]:
+    """The ids of the schedules by what they do: ``sweep``, ``evict``, ``keep``, ``cleanup``, ``wake``."""
+    return {kind: f"{deployment_name}-maintenance/{task_queue}/{kind}" for kind in _JOBS}
+
+
 def _build_schedules(client: Client, task_queue: str, plan: MaintenancePlan) -> Mapping[str, Schedule]:
     deployment = (settings_of(client) or Settings()).deployment
-    start = f"{deployment.name}-maintenance/{task_queue}"
+    ids = schedule_ids(deployment.name, task_queue)
     runs: dict[str, tuple[Any, Any, timedelta]] = {
-        f"{start}/sweep": (SweepWorkflow.run, SweepInput(), plan.sweep),
-        f"{start}/evict": (SweepWorkflow.run, SweepInput(evict=True), plan.evict),
-        f"{start}/keep": (KeepWorkflow.run, _keep_input(plan), plan.keep),
-        f"{start}/cleanup": (CleanupWorkflow.run, _cleanup_input(plan), plan.cleanup),
-        f"{start}/wake": (WakeWorkflow.run, WakeInput(task_queue=task_queue), plan.wake),
+        ids["sweep"]: (SweepWorkflow.run, SweepInput(), plan.sweep),
+        ids["evict"]: (SweepWorkflow.run, SweepInput(evict=True), plan.evict),
+        ids["keep"]: (KeepWorkflow.run, _keep_input(plan), plan.keep),
+        ids["cleanup"]: (CleanupWorkflow.run, _cleanup_input(plan), plan.cleanup),
+        ids["wake"]: (WakeWorkflow.run, WakeInput(task_queue=task_queue), plan.wake),
     }
     return {
         name: Schedule(

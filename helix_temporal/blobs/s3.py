@@ -9,6 +9,7 @@ import io
 import re
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, cast
 from urllib.parse import quote, urlsplit
 
@@ -453,6 +454,22 @@ class S3Blobs:
         if is_absent(response.status, code := code_of(response.body)):
             return None
         raise response_error(place, response.status, code)
+
+    async def read_clock(self, key: str) -> float | None:
+        """The server's time in seconds since 1970, by the date of its answer; None if it has none.
+
+        Args:
+            key: Of any object, there or not; it is asked for, and nothing changes.
+        """
+        place = self._bucket_place("get", key)
+        async with self._use_connection(place) as connection:
+            response = await connection.send_request("GET", key, {})
+        if response.status != 200 and not is_absent(response.status, code := code_of(response.body)):
+            raise response_error(place, response.status, code)
+        try:
+            return parsedate_to_datetime(response.headers.get("date", "")).timestamp()
+        except ValueError:
+            return None
 
     async def put(self, key: str, data: bytes, *, create: bool = False, if_match: str | None = None) -> str:
         """Write the object in one request and return its etag.

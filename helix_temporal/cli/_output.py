@@ -1,10 +1,12 @@
 """What commands print: data on standard output, as text for people or as JSON; everything else on the other.
 
-Tables are drawn by rich on a terminal alone; a pipe gets aligned columns.  Text of strangers is written so
-that it can neither act on a terminal nor add a row.
+Tables are aligned columns; on a terminal headings stand out, and lines are cut where it ends.  Text of
+strangers is written so that it can neither act on a terminal nor add a row.
 """
 
+import shutil
 import sys
+import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Final, TypeVar
@@ -50,12 +52,11 @@ def print_json_line(data: BaseModel) -> None:
 
 
 def print_facts(facts: Iterable[tuple[str, object]]) -> None:
-    """Print names and values below each other; a value of several lines stays in its column."""
-    rows = [(name, "" if value is None else str(value)) for name, value in facts]
+    """Print names and values below each other, a line each."""
+    rows = [(name, "" if value is None else make_visible(str(value))) for name, value in facts]
     width = max((len(name) for name, _ in rows), default=0)
     for name, value in rows:
-        lines = make_visible(value, lines=True).split("\n")
-        print(f"{name:<{width}}{_GAP}" + f"\n{'':<{width}}{_GAP}".join(lines))
+        print(f"{name:<{width}}{_GAP}{value}".rstrip())
 
 
 def print_text(text: str, *, indent: int = 0) -> None:
@@ -94,39 +95,25 @@ class Table:
     def print_rows(self, rows: Iterable[Sequence[object]]) -> None:
         """Print some of the rows; the first ones say how wide columns are, and bring the heading."""
         cells = [[_cell(value) for value in row] for row in rows]
-        first = not self._widths
-        if first:
-            if not cells:
-                return
-            self._widths = [
-                max(len(text) for text in column) for column in zip(self._columns, *cells, strict=True)
-            ]
-        if sys.stdout.isatty():
-            self._print_rich(cells, heading=first)
+        if not cells:
             return
-        for row in [self._columns, *cells] if first else cells:
+        if not self._widths:
+            self._widths = [
+                max(_width_of(text) for text in column) for column in zip(self._columns, *cells, strict=True)
+            ]
+            print_heading(self._align(self._columns))
+        for row in cells:
             print(self._align(row))
 
     def _align(self, row: Sequence[str]) -> str:
-        each = zip(row, self._widths, self._right, strict=True)
-        return _GAP.join(
-            text.rjust(width) if right else text.ljust(width) for text, width, right in each
-        ).rstrip()
-
-    def _print_rich(self, rows: Sequence[Sequence[str]], *, heading: bool) -> None:
-        # Not at the top: no pipe needs it.
-        from rich.console import Console  # noqa: PLC0415
-        from rich.table import Table as RichTable  # noqa: PLC0415
-        from rich.text import Text  # noqa: PLC0415
-
-        table = RichTable(box=None, pad_edge=False, show_header=heading, header_style="bold")
-        for name, width, right in zip(self._columns, self._widths, self._right, strict=True):
-            table.add_column(
-                Text(name), justify="right" if right else "left", min_width=min(width, 12), no_wrap=True
-            )
-        for row in rows:
-            table.add_row(*(Text(text) for text in row))
-        Console(highlight=False).print(table)
+        cells = zip(row, self._widths, self._right, strict=True)
+        *most, last = (_pad(text, width, right=right) for text, width, right in cells)
+        line = _GAP.join([*most, last]).rstrip()
+        if not sys.stdout.isatty():
+            return line
+        # The last column gives way on a terminal; an id is never cut, so that it can be copied.
+        room = shutil.get_terminal_size().columns - sum(len(_GAP) + _width_of(text) for text in most)
+        return line if _width_of(last.rstrip()) <= room else _GAP.join([*most, _cut(last.rstrip(), max(room, 10))])
 
 
 def format_time(milliseconds: int | None) -> str:
@@ -166,6 +153,26 @@ def fold_text(text: str, characters: int = 120) -> str:
     """The beginning of a text, on one line."""
     line = make_visible(text[: characters + 1])
     return line if len(line) <= characters else f"{line[: characters - 1]}…"
+
+
+def _width_of(text: str) -> int:
+    """Columns of a terminal that a text takes: those of other alphabets may take two a character."""
+    if text.isascii():
+        return len(text)
+    wide = sum(unicodedata.east_asian_width(each) in {"W", "F"} for each in text)
+    narrow = sum(unicodedata.combining(each) != 0 for each in text)
+    return len(text) + wide - narrow
+
+
+def _pad(text: str, width: int, *, right: bool) -> str:
+    blanks = " " * (width - _width_of(text))
+    return blanks + text if right else text + blanks
+
+
+def _cut(text: str, width: int) -> str:
+    while _width_of(text) > width - 1:
+        text = text[:-1]
+    return f"{text}…"
 
 
 def _cell(value: object) -> str:

@@ -1,20 +1,19 @@
 """How commands read sessions: without a worker, from the stores that ``HELIX_…`` variables name."""
 
-import asyncio
-import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Annotated, Final, TypeVar
 
 import typer
 
 from helix_temporal.agents import Agent
 from helix_temporal.backends import Backends
+from helix_temporal.cli._backends import run_with_backends
 from helix_temporal.cli._output import print_warning
-from helix_temporal.cli._running import check_stores_shared
 from helix_temporal.cli.statuses import ExitStatus
 from helix_temporal.cli.times import parse_time
-from helix_temporal.settings import Settings
+from helix_temporal.errors import InvalidConfigError
 from helix_temporal.views import SessionViews
 
 R = TypeVar("R")
@@ -46,16 +45,21 @@ def read_sessions(read: Callable[[SessionViews], Awaitable[R]], *, agents: Seque
     """
     named: Mapping[str, Agent] = {agent.name: agent for agent in agents}
 
-    async def run() -> R:
-        settings = Settings.from_env(os.environ)
-        check_stores_shared(settings)
-        backends = Backends(settings)
-        try:
-            return await read(SessionViews(backends, agents=named))
-        finally:
-            await backends.close()
+    async def read_stores(backends: Backends) -> R:
+        _check_database_exists(backends.settings.sqlite_file)
+        return await read(SessionViews(backends, agents=named))
 
-    return asyncio.run(run())
+    return run_with_backends(read_stores)
+
+
+def _check_database_exists(file: Path | None) -> None:
+    """A misspelt directory must not read as sessions that were deleted, and reading makes no database.
+
+    Raises:
+        InvalidConfigError: There is none.
+    """
+    if file is not None and not file.exists():
+        raise InvalidConfigError(f"there is no database at {file}; HELIX_DATA_DIRECTORY names the directory")
 
 
 def parse_option_time(option: str, text: str | None) -> int | None:

@@ -10,7 +10,9 @@ from temporalio.client import Client
 
 from helix_temporal.activities.executions import TemporalExecutions
 from helix_temporal.backends import Backends
-from helix_temporal.cli._errors import exit_on_error
+from helix_temporal.cli._output import AsJson, print_note, print_output, print_warning
+from helix_temporal.cli.outputs import CleanupReport
+from helix_temporal.cli.statuses import ExitStatus
 from helix_temporal.errors import InvalidConfigError, StoreUnavailableError
 from helix_temporal.models.maintenance import (
     DAY_MS,
@@ -57,12 +59,13 @@ def cleanup(
     operations: Operations = False,
     dry_run: DryRun = False,
     without_temporal: WithoutTemporal = False,
+    as_json: AsJson = False,
 ) -> None:
     """Clean up the session store; without options, what the schedule does: --expired and --operations.
 
     Sessions are looked at and changed one by one, under their versions: who uses one meanwhile keeps it.
     One that a workflow runs is asked to end if it is past its time, and is neither marked nor deleted.
-    Exit status 1 if one of them failed.
+    Exit status 3 if one of them failed, which is named.
     """
     if not (expired or operations or older_than is not None):
         expired = operations = True
@@ -70,13 +73,16 @@ def cleanup(
         expired=CleanUpExpiredInput(dry_run=dry_run) if expired else None,
         operations=PurgeOperationsInput() if operations else None,
     )
-    with exit_on_error():
-        if older_than is not None:
-            wanted = wanted.model_copy(update={"old": _by_age(older_than, dry_run=dry_run)})
-        settings = Settings.from_env(os.environ)
-        errors = asyncio.run(_clean_up(settings, wanted, dry_run=dry_run, asks_temporal=not without_temporal))
-    if errors:
-        raise typer.Exit(1)
+    if older_than is not None:
+        wanted = wanted.model_copy(update={"old": _by_age(older_than, dry_run=dry_run)})
+    settings = Settings.from_env(os.environ)
+    report = asyncio.run(_clean_up(settings, wanted, dry_run=dry_run, asks_temporal=not without_temporal))
+    print_output(report, _show_report, as_json=as_json)
+    done = [each for each in (report.expired, report.old) if each is not None]
+    for each in done:
+        _name_errors(each.errors, each.error_count)
+    if any(each.error_count for each in done):
+        raise typer.Exit(ExitStatus.PARTLY)
 
 
 def _by_age(days: float, *, dry_run: bool) -> CleanUpOldInput:
@@ -86,7 +92,9 @@ def _by_age(days: float, *, dry_run: bool) -> CleanUpOldInput:
     return CleanUpOldInput(max_age_ms=milliseconds, dry_run=dry_run)
 
 
-async def _clean_up(settings: Settings, wanted: CleanupInput, *, dry_run: bool, asks_temporal: bool) -> int:
+async def _clean_up(
+    settings: Settings, wanted: CleanupInput, *, dry_run: bool, asks_temporal: bool
+) -> CleanupReport:
     backends = Backends(settings)
     try:
         if not backends.keeps_sessions or settings.state_in == "memory":
@@ -96,20 +104,16 @@ async def _clean_up(settings: Settings, wanted: CleanupInput, *, dry_run: bool, 
             )
         executions = _temporal_executions(settings) if asks_temporal else None
         work = Cleanup(backends.sessions, backends.workspaces, executions)
-        errors = 0
+        ended = old = forgotten = None
         if wanted.expired is not None:
             ended = await work.clean_up_expired(wanted.expired, _report_expired())
-            errors += _print_rows(_rows_expired(ended, dry_run=dry_run), ended.errors, ended.error_count)
         if wanted.old is not None:
             old = await work.clean_up_old(wanted.old, _report_old)
-            errors += _print_rows(_rows_old(old, dry_run=dry_run), old.errors, old.error_count)
-        if wanted.operations is not None:
-            if dry_run:
-                typer.echo("operations: not counted, a dry run changes nothing")
-            else:
-                forgotten = await work.forget_operations(wanted.operations.older_than_ms)
-                _print_rows([("operations forgotten", forgotten)])
-        return errors
+        if wanted.operations is not None and dry_run:
+            print_note("operations: not counted, a dry run changes nothing")
+        elif wanted.operations is not None:
+            forgotten = await work.forget_operations(wanted.operations.older_than_ms)
+        return CleanupReport(dry_run=dry_run, expired=ended, old=old, operations_forgotten=forgotten)
     finally:
         await backends.close()
 
@@ -181,11 +185,20 @@ def _rows_old(summary: AgeCleanupSummary, *, dry_run: bool) -> list[Row]:
     ]
 
 
-def _print_rows(rows: Sequence[Row], errors: Sequence[CleanupError] = (), error_count: int = 0) -> int:
+def _show_report(report: CleanupReport) -> None:
+    rows: list[Row] = []
+    if report.expired is not None:
+        rows += _rows_expired(report.expired, dry_run=report.dry_run)
+    if report.old is not None:
+        rows += _rows_old(report.old, dry_run=report.dry_run)
+    if report.operations_forgotten is not None:
+        rows.append(("operations forgotten", report.operations_forgotten))
     for name, number in rows:
         typer.echo(f"{name:<32}{number:>10,}")
+
+
+def _name_errors(errors: Sequence[CleanupError], count: int) -> None:
     for each in errors:
-        typer.secho(f"{each.session_id}: {each.stage}: {each.message}", fg="red", err=True)
-    if error_count > len(errors):
-        typer.secho(f"and {error_count - len(errors):,} more", fg="red", err=True)
-    return error_count
+        print_warning(f"{each.session_id}: {each.stage}: {each.message}")
+    if count > len(errors):
+        print_warning(f"and {count - len(errors):,} more")

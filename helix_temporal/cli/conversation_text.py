@@ -35,10 +35,17 @@ def print_turn(turn: ConversationTurn, *, whole: bool = False) -> None:
     print_text("")
 
 
+def goes_on(turn: ConversationTurn) -> bool:
+    """Whether this is a later part of a turn that is longer than a page."""
+    return turn.start > 0 and bool(turn.messages) and turn.messages[0].role in {"assistant", "tool"}
+
+
 def describe_turn(turn: ConversationTurn) -> str:
     """A turn's heading: its number, when it began, and what it used."""
     kept = [attempt for attempt in turn.attempts if attempt.kept]
     parts = [f"turn {turn.number}" if turn.number is not None else f"turn at message {turn.start}"]
+    if goes_on(turn):
+        parts.append("goes on")
     if kept and kept[-1].started_at is not None:
         parts.append(format_time(kept[-1].started_at))
     if kept and kept[-1].status.value != "completed":
@@ -80,6 +87,8 @@ def _print_message(message: ConversationMessage, *, whole: bool) -> None:
         print_text(f"… {message.cut:,} more characters", indent=4)
     for call in message.calls:
         _print_call(call, whole=whole)
+    if message.calls_left_out:
+        print_text(f"… {message.calls_left_out:,} more calls", indent=4)
 
 
 def _facts_of(message: ConversationMessage) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """``helix-temporal health``: what a worker on this machine says of itself."""
 
 import http.client
+import json
 import os
 from collections.abc import Sequence
 from contextlib import suppress
@@ -8,7 +9,9 @@ from typing import Annotated, Final, Literal
 
 import typer
 
-from helix_temporal.cli._errors import exit_on_error
+from helix_temporal.cli._output import AsJson, print_output, print_text
+from helix_temporal.cli.outputs import HealthAnswer
+from helix_temporal.cli.statuses import ExitStatus
 from helix_temporal.errors import InvalidConfigError
 from helix_temporal.settings import Settings
 
@@ -18,13 +21,16 @@ _LOCAL: Final = ("127.0.0.1", "::1")
 _PATHS = {"ready": "/readyz", "live": "/livez", "started": "/startupz"}
 
 
+Probe = Literal["ready", "live", "started"]
+
+
 def health(
-    probe: Annotated[
-        Literal["ready", "live", "started"], typer.Argument(help="Which probe to ask.")
-    ] = "ready",
+    probe: Annotated[Probe, typer.Argument(help="Which probe to ask.")] = "ready",
+    *,
     port: Annotated[
         int | None, typer.Option(help="By default HELIX_HEALTH_PORT.", show_default=False)
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Ask the worker on this machine how it is: exit status 0 if well, 1 if not, with what is wrong.
 
@@ -33,20 +39,32 @@ def health(
     ready: it polls its task queue, its stores answer, and it does not drain.  live: its event loop turns.
     started: Temporal and its stores passed their check; what is away is named until then.
     """
-    with exit_on_error():
-        settings = Settings.from_env(os.environ)
-        port = settings.health_port if port is None else port
-        if port is None:
-            raise InvalidConfigError("there is no port to ask; set HELIX_HEALTH_PORT, or give --port")
+    settings = Settings.from_env(os.environ)
+    port = settings.health_port if port is None else port
+    if port is None:
+        raise InvalidConfigError("there is no port to ask; set HELIX_HEALTH_PORT, or give --port")
     host = settings.health_host
     hosts = _LOCAL if host is None or host in _ALL else (host,)
     try:
         status, body = _ask(hosts, port, _PATHS[probe])
     except (OSError, http.client.HTTPException) as error:
-        typer.echo(f"no answer on port {port} of {' or '.join(hosts)}: {type(error).__name__}")
-        raise typer.Exit(1) from None
-    typer.echo(body)
-    raise typer.Exit(0 if status == http.HTTPStatus.OK else 1)
+        said = f"no answer on port {port} of {' or '.join(hosts)}: {type(error).__name__}"
+        answer = HealthAnswer(probe=probe, ok=False, wrong={"worker": said})
+    else:
+        answer, said = _read_answer(probe, status, body), body
+    print_output(answer, lambda _: print_text(said), as_json=as_json)
+    raise typer.Exit(ExitStatus.DONE if answer.ok else ExitStatus.FAILED)
+
+
+def _read_answer(probe: Probe, status: int, body: str) -> HealthAnswer:
+    """What a worker answered; of another server on this port that it is none."""
+    try:
+        told = json.loads(body)
+        known = {name: told[name] for name in HealthAnswer.model_fields if name in told}
+        return HealthAnswer(**{**known, "probe": probe, "ok": status == http.HTTPStatus.OK})
+    except (ValueError, TypeError):
+        said = f"the answer on its port is none of a worker's (HTTP {status}): another program listens there"
+        return HealthAnswer(probe=probe, ok=False, wrong={"worker": said})
 
 
 def _ask(hosts: Sequence[str], port: int, path: str) -> tuple[int, str]:

@@ -73,8 +73,7 @@ def _fold(value: object) -> str:
 
 
 def _describe_start(chunk: RunStarted) -> str:
-    texts: tuple[str, ...] = getattr(chunk, "texts", ())
-    questions = "".join(_line("user", "  ") + _line(text) for text in texts)
+    questions = "".join(_line("user", "  ") + _line(text) for text in chunk.texts)
     return _line(f"turn {chunk.turn}", "") + questions
 
 

@@ -7,7 +7,18 @@ from typing import Final
 
 from pydantic import BaseModel
 
-from helix_temporal.cli.session_outputs import LiveLine, TurnList
+from helix_temporal.cli.outputs import (
+    Backfill,
+    CleanupReport,
+    HealthAnswer,
+    MigrationReport,
+    ThreadMoves,
+    Verification,
+)
+from helix_temporal.cli.session_outputs import LiveLine, StoredThread, TurnList
+from helix_temporal.doctor import CheckReport
+from helix_temporal.models.maintenance import SweepResult
+from helix_temporal.session_files import Exported, Imported
 from helix_temporal.views.models import (
     CheckpointList,
     ConversationTurn,
@@ -19,11 +30,16 @@ from helix_temporal.views.models import (
     SessionView,
     StateAt,
     StateComparison,
-    ThreadPlace,
     UsageSums,
 )
 
 OUTPUTS: Final[dict[str, type[BaseModel]]] = {
+    "cleanup": CleanupReport,
+    "doctor": CheckReport,
+    "health": HealthAnswer,
+    "migrate": MigrationReport,
+    "sweep": SweepResult,
+    "telemetry backfill": Backfill,
     "session list": SessionList,
     "session list --all": SessionOverview,
     "session show": SessionView,
@@ -37,7 +53,12 @@ OUTPUTS: Final[dict[str, type[BaseModel]]] = {
     "session checkpoints": CheckpointList,
     "session tree": SessionBranch,
     "session usage": UsageSums,
-    "thread show": ThreadPlace,
+    "session export": Exported,
+    "session import": Imported,
+    "thread show": StoredThread,
+    "thread verify": Verification,
+    "thread import-v1": ThreadMoves,
+    "thread export-v1": ThreadMoves,
 }
 """By the command's path, with the option where one makes the output another.  Of commands that print many
 objects, one to a line, the model is that of a line: ``session list --all``, ``session messages``, ``session

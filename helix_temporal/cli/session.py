@@ -34,6 +34,7 @@ from helix_temporal.cli._session_reads import (
     warn_of_problem,
 )
 from helix_temporal.models.states import SessionStatus
+from helix_temporal.models.store_calls import MAX_LIMIT
 from helix_temporal.views import SessionViews
 from helix_temporal.views.filters import Need, SessionFilter
 from helix_temporal.views.models import (
@@ -74,7 +75,7 @@ def list_sessions(
     everything: Annotated[
         bool, typer.Option("--all", help="All, not one page; with --json one object a line.")
     ] = False,
-    limit: Annotated[int, typer.Option(min=1, max=500, help="Of a page.")] = PAGE,
+    limit: Annotated[int, typer.Option(min=1, max=MAX_LIMIT, help="Of a page.")] = PAGE,
     cursor: Annotated[
         str | None, typer.Option(help="Where to go on; the page before prints it.", show_default=False)
     ] = None,
@@ -327,6 +328,8 @@ def _print_usage(sums: UsageSums) -> None:
             (name, each.calls, each.failed, format_duration(each.duration_ms))
             for name, each in sorted(sums.by_tool.items())
         )
+    if not sums.complete:
+        print_note("too many entries to add up: tokens and model calls of the session itself alone")
     for kind, numbers in sorted(sums.custom.items()):
         print_facts((f"{kind}.{name}", f"{number:,}") for name, number in sorted(numbers.items()))
 

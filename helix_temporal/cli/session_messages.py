@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from typing import Annotated
 
 import typer
@@ -19,7 +20,7 @@ from helix_temporal.cli._output import (
     print_text,
 )
 from helix_temporal.cli._session_reads import SessionId, read_sessions, warn_of_problem
-from helix_temporal.cli.conversation_text import describe_lost, print_turn
+from helix_temporal.cli.conversation_text import describe_lost, goes_on, print_turn
 from helix_temporal.cli.live_text import LiveText
 from helix_temporal.cli.session_outputs import (
     TurnLine,
@@ -27,8 +28,9 @@ from helix_temporal.cli.session_outputs import (
     make_live_line,
     make_turn_line,
 )
+from helix_temporal.models.store_calls import MAX_LIMIT
 from helix_temporal.views import SessionViews
-from helix_temporal.views.models import ConversationPage
+from helix_temporal.views.models import ConversationPage, TurnAttempt
 
 _PAGE = 20
 """Turns that are read at once."""
@@ -68,9 +70,17 @@ def messages(
 
 
 async def _print_one(views: SessionViews, session_id: str, number: int, *, as_json: bool) -> str | None:
+    """Print a turn with whole texts; what of it is behind the first page has long ones cut."""
     page = await views.read_turn(session_id, number)
+    problem = page.problem
     _print_page(page, as_json=as_json, whole=True)
-    return page.problem
+    while page.after is not None:
+        page = await views.read_turns(session_id, after=page.after, limit=1)
+        if not page.turns or not goes_on(page.turns[0]):
+            break
+        problem = problem or page.problem
+        _print_page(page, as_json=as_json, whole=True)
+    return problem
 
 
 async def _print_conversation(views: SessionViews, session_id: str, *, as_json: bool) -> str | None:
@@ -128,13 +138,14 @@ async def _follow(views: SessionViews, session_id: str, turns: int, *, as_json: 
             finished = tuple(turn for turn in page.turns if not turn.unfinished)
             _print_page(page.model_copy(update={"turns": finished}), as_json=False)
     live = LiveText()
-    async for stored in views.follow_session(session_id, place):
-        if as_json:
-            print_json_line(make_live_line(stored))
-        else:
-            sys.stdout.write(live.write_chunk(stored.chunk))
-        # Each piece is seen when it comes, also by a pipe.
-        sys.stdout.flush()
+    async with aclosing(views.follow_session(session_id, place)) as chunks:
+        async for stored in chunks:
+            if as_json:
+                print_json_line(make_live_line(stored))
+            else:
+                sys.stdout.write(live.write_chunk(stored.chunk))
+            # Each piece is seen when it comes, also by a pipe.
+            sys.stdout.flush()
 
 
 # ---- turns ------------------------------------------------------------------------------------------
@@ -143,7 +154,7 @@ async def _follow(views: SessionViews, session_id: str, turns: int, *, as_json: 
 def turns(
     session_id: SessionId,
     *,
-    limit: Annotated[int, typer.Option(min=1, max=200, help="The last so many.")] = _PAGE,
+    limit: Annotated[int, typer.Option(min=1, max=MAX_LIMIT, help="The last so many.")] = _PAGE,
     before: Annotated[
         int | None, typer.Option(help="Those before this position; the list before says it.")
     ] = None,
@@ -157,13 +168,21 @@ def turns(
 
 async def _read_turn_list(views: SessionViews, session_id: str, limit: int, before: int | None) -> TurnList:
     lines: list[TurnLine] = []
+    lost: list[TurnAttempt] = []
     problem: str | None = None
     while True:
         page = await views.read_turns(session_id, before=before, limit=min(limit - len(lines), _PAGE))
         lines[:0] = [make_turn_line(turn) for turn in page.turns]
+        lost[:0] = page.lost
         problem, before = problem or page.problem, page.before
         if before is None or len(lines) >= limit or not page.turns:
-            return TurnList(session_id=session_id, turns=tuple(lines), before=before, problem=problem)
+            return TurnList(
+                session_id=session_id,
+                turns=tuple(lines),
+                before=before,
+                lost=tuple(lost),
+                problem=problem,
+            )
 
 
 def _print_turn_list(found: TurnList) -> None:
@@ -181,5 +200,7 @@ def _print_turn_list(found: TurnList) -> None:
         )
         for turn in found.turns
     )
+    for attempt in found.lost:
+        print_text(describe_lost(attempt))
     if found.before is not None:
         print_note(f"more: --before {found.before}")

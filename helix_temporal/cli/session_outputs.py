@@ -1,11 +1,11 @@
-"""What commands of sessions print with ``--json`` beside the models of `helix_temporal.views`."""
+"""What commands of sessions and threads print with ``--json`` beside the models of `helix_temporal.views`."""
 
 from typing import Any
 
 from pydantic import Field
 
 from helix_temporal.models.streams import StoredChunk
-from helix_temporal.views.models import ConversationTurn, Millis, TokenSums, View
+from helix_temporal.views.models import ConversationTurn, Millis, ThreadPlace, TokenSums, TurnAttempt, View
 
 
 class TurnLine(View):
@@ -36,12 +36,40 @@ class TurnLine(View):
 
 
 class TurnList(View):
-    """Turns of a session, oldest first; ``before`` is given to ``--before`` to list those before them."""
+    """Turns of a session, oldest first.
+
+    Attributes:
+        before: Is given to ``--before`` to list those before them; None at the begin.
+        lost: Runs that belong to no turn of the thread any more.
+        problem: What could not be read, and why.
+    """
 
     session_id: str
     turns: tuple[TurnLine, ...] = ()
     before: int | None = None
+    lost: tuple[TurnAttempt, ...] = ()
     problem: str | None = None
+
+
+class StoredObject(View):
+    """An object of an archive, and its size."""
+
+    key: str
+    bytes: int
+
+
+class StoredThread(View):
+    """A thread, and the objects that hold it.
+
+    Attributes:
+        last_id: Of its last message; empty where it has none.
+        prefix: Of all its objects' keys; None where there is no archive.
+    """
+
+    place: ThreadPlace
+    last_id: str = ""
+    prefix: str | None = None
+    objects: tuple[StoredObject, ...] = ()
 
 
 class LiveLine(View):

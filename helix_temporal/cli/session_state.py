@@ -16,6 +16,7 @@ from helix_temporal.cli._output import (
     print_text,
 )
 from helix_temporal.cli._session_reads import PAGE, SessionId, read_sessions
+from helix_temporal.models.store_calls import MAX_LIMIT
 from helix_temporal.views.models import (
     CheckpointList,
     CheckpointOverview,
@@ -83,7 +84,7 @@ def _describe(checkpoint: CheckpointOverview | None) -> str:
 def checkpoints(
     session_id: SessionId,
     *,
-    limit: Annotated[int, typer.Option(min=1, max=500, help="Of a page.")] = PAGE,
+    limit: Annotated[int, typer.Option(min=1, max=MAX_LIMIT, help="Of a page.")] = PAGE,
     cursor: Annotated[
         str | None, typer.Option(help="Where to go on; the page before prints it.", show_default=False)
     ] = None,

@@ -10,7 +10,9 @@ import typer
 from helix_temporal._setting_rules import parse_duration
 from helix_temporal.activities.trace_backfill import BackfillSummary, TraceBackfill
 from helix_temporal.backends import Backends
-from helix_temporal.cli._errors import exit_on_error
+from helix_temporal.cli._output import AsJson, print_output
+from helix_temporal.cli.outputs import Backfill
+from helix_temporal.cli.statuses import ExitStatus
 from helix_temporal.errors import HelixError, InvalidConfigError, StoreUnavailableError
 from helix_temporal.settings import Settings
 from helix_temporal.telemetry.emitter import Emitter, make_provider
@@ -27,37 +29,47 @@ def backfill(
         str, typer.Option(metavar="TIME", help="Turns that ended within this time: 30m, 2h, 7d.")
     ],
     session: Annotated[str | None, typer.Option(metavar="ID", help="Of this session alone.")] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Tell turns again from the stores: the same spans under the same ids.
 
     A worker that is killed loses the spans that it had not exported.  What the collector has already, it
     gets once more.  Texts of conversations are not told.  It ends as soon as the collector takes nothing.
-    Exit status 1 if spans could not be exported, or a session could not be read, which is then named; what a
-    sampler leaves out is not to be.
+    Exit status 7 if spans could not be exported, 3 if a session could not be read, which is then named; what
+    a sampler leaves out is not to be.
     """
-    with exit_on_error():
-        try:
-            within = parse_duration(since)
-        except ValueError as error:
-            raise InvalidConfigError(f"--since: {error}") from None
-        found, sampled = asyncio.run(_tell(Settings.from_env(os.environ), within, session))
-    for name, number in _rows(found, sampled):
-        typer.echo(f"{name:<32}{number:>10,}")
+    try:
+        within = parse_duration(since)
+    except ValueError as error:
+        raise InvalidConfigError(f"--since: {error}") from None
+    found, sampled = asyncio.run(_tell(Settings.from_env(os.environ), within, session))
+    told = Backfill(
+        sessions=found.sessions,
+        turns=found.turns,
+        abandoned=found.abandoned,
+        under_way=found.under_way,
+        untraced=found.untraced,
+        failed=found.failed,
+        spans=found.spans,
+        unsampled=found.spans - sampled,
+    )
+    print_output(told, _show_counts, as_json=as_json)
     if found.failed:
-        raise typer.Exit(1)
+        raise typer.Exit(ExitStatus.PARTLY)
 
 
-def _rows(found: BackfillSummary, sampled: int) -> list[tuple[str, int]]:
-    return [
-        ("sessions", found.sessions),
-        ("turns told", found.turns),
-        ("  of them abandoned", found.abandoned),
-        ("turns under way", found.under_way),
-        ("turns without a trace", found.untraced),
-        ("sessions that failed", found.failed),
-        ("spans", found.spans),
-        ("  of them not sampled", found.spans - sampled),
-    ]
+def _show_counts(told: Backfill) -> None:
+    for name, number in (
+        ("sessions", told.sessions),
+        ("turns told", told.turns),
+        ("  of them abandoned", told.abandoned),
+        ("turns under way", told.under_way),
+        ("turns without a trace", told.untraced),
+        ("sessions that failed", told.failed),
+        ("spans", told.spans),
+        ("  of them not sampled", told.unsampled),
+    ):
+        typer.echo(f"{name:<32}{number:>10,}")
 
 
 async def _tell(settings: Settings, within: timedelta, session_id: str | None) -> tuple[BackfillSummary, int]:

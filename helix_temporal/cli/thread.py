@@ -1,21 +1,28 @@
 """``helix-temporal thread``: where a thread stands, what holds it, and whether all of it is sound."""
 
-import asyncio
-import os
-from collections.abc import Awaitable, Callable, Sequence
-from datetime import UTC, datetime
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from enum import StrEnum
 from typing import Annotated, TypeVar
 
 import typer
 
 from helix_temporal.backends import Backends
-from helix_temporal.cli._errors import exit_on_error
-from helix_temporal.cli._running import check_stores_shared
+from helix_temporal.cli._backends import run_with_backends
+from helix_temporal.cli._output import (
+    NOTHING,
+    AsJson,
+    format_time,
+    print_facts,
+    print_output,
+    print_text,
+    print_warning,
+)
+from helix_temporal.cli.outputs import ThreadMove, ThreadMoves
+from helix_temporal.cli.session_outputs import StoredObject, StoredThread
+from helix_temporal.cli.statuses import ExitStatus, find_status, sum_statuses
 from helix_temporal.coldtier import ADAPTERS, TieredThreads, envelope_of
 from helix_temporal.errors import HelixError, InvalidConfigError, InvalidRequestError
-from helix_temporal.settings import Settings
-from helix_temporal.stores.protocols.threads import ThreadFacts
+from helix_temporal.views.places import FoundThread, place_of
 
 R = TypeVar("R")
 ThreadId = Annotated[str, typer.Argument(help="The thread; a session's main thread has the session's id.")]
@@ -35,16 +42,10 @@ NamedAdapter = Annotated[
 ]
 
 
-def show(thread_id: ThreadId) -> None:
+def show(thread_id: ThreadId, *, as_json: AsJson = False) -> None:
     """Print where a thread stands and which objects hold it; changes nothing."""
-    _run_with_backends(lambda backends: _print_thread(backends, thread_id))
-
-
-def verify(thread_id: ThreadId) -> None:
-    """Read all of a thread's archive and verify it; exit status 1 if something is wrong."""
-    problems = _run_with_backends(lambda backends: _verify_thread(backends, thread_id))
-    if problems:
-        raise typer.Exit(1)
+    found = run_with_backends(lambda backends: _read_thread(backends, thread_id))
+    print_output(found, _print_thread, as_json=as_json)
 
 
 def import_v1(
@@ -56,28 +57,32 @@ def import_v1(
         bool, typer.Option("--all", help="All whose snapshots lie below the prefix.")
     ] = False,
     adapter: NamedAdapter = None,
+    as_json: AsJson = False,
 ) -> None:
     """Take over threads of zeitlich's from their snapshots in the bucket; changes no snapshot.
 
     A session does the same when it opens such a thread, where HELIX_READ_V1 is set; this does it beforehand.
     Snapshots are looked for at HELIX_V1_PREFIX/HELIX_V1_THREAD_KEY/<thread id>.json.gz, or .json.  What was
-    taken over already is found and left alone.  Exit status 1 if one failed; the others are taken over.
+    taken over already is found and left alone.  Exit status 3 if one of several failed; the others are
+    taken over.
     """
     if bool(thread_ids) == everything:
         raise typer.BadParameter("name threads, or give --all", param_hint="THREAD_ID")
 
-    async def take_over(backends: Backends) -> bool:
+    async def take_over(backends: Backends) -> ThreadMoves:
         tiered = _require_archive(backends)
         named = thread_ids or [each async for each in tiered.v1_threads()]
 
-        async def import_thread(thread_id: str) -> str:
+        async def import_thread(thread_id: str) -> ThreadMove:
             facts = await tiered.import_v1(thread_id, adapter or "")
-            return f"{facts.committed:,} messages, adapter {facts.adapter or 'unknown'}"
+            return ThreadMove(
+                thread_id=thread_id, done=True, messages=facts.committed, adapter=facts.adapter or None
+            )
 
-        return await _process_threads(named, import_thread)
+        return await _move_threads(named, import_thread, statuses, shows=not as_json)
 
-    if not _run_with_backends(take_over, read_v1=True):
-        raise typer.Exit(1)
+    statuses: list[ExitStatus] = []
+    _print_moves(run_with_backends(take_over, read_v1=True), statuses, as_json=as_json)
 
 
 def export_v1(
@@ -87,18 +92,19 @@ def export_v1(
     instructions: Annotated[
         str | None, typer.Option(help="The system prompt; becomes the first row of each snapshot.")
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Write all finished turns of threads as snapshots that zeitlich reads.
 
     Rows that came from zeitlich are written as they were, other messages in the envelope of the thread's
     adapter, or of the one that is named.  A snapshot that somebody else changed is never replaced.
-    Exit status 1 if one of them failed; the others are written.
+    Exit status 3 if one of several failed; the others are written.
     """
 
-    async def give_back(backends: Backends) -> bool:
+    async def give_back(backends: Backends) -> ThreadMoves:
         tiered = _require_archive(backends)
 
-        async def export_thread(thread_id: str) -> str:
+        async def export_thread(thread_id: str) -> ThreadMove:
             facts = await tiered.read_facts(thread_id)
             if not (adapter or envelope_of(facts.adapter)):
                 raise InvalidRequestError(
@@ -106,27 +112,56 @@ def export_v1(
                     "zeitlich's; "
                     f"give --adapter ({', '.join(ADAPTERS)})"
                 )
-            return await tiered.export_v1(thread_id, instructions, adapter=adapter or "")
+            key = await tiered.export_v1(thread_id, instructions, adapter=adapter or "")
+            return ThreadMove(
+                thread_id=thread_id, done=True, adapter=adapter or facts.adapter or None, key=key
+            )
 
-        return await _process_threads(thread_ids, export_thread)
+        return await _move_threads(thread_ids, export_thread, statuses, shows=not as_json)
 
-    if not _run_with_backends(give_back, read_v1=True):
-        raise typer.Exit(1)
+    statuses: list[ExitStatus] = []
+    _print_moves(run_with_backends(give_back, read_v1=True), statuses, as_json=as_json)
 
 
-async def _process_threads(thread_ids: Sequence[str], work: Callable[[str], Awaitable[str]]) -> bool:
-    """Do it for one after the other, and say what became of each; whether all went well."""
-    failed = 0
+async def _move_threads(
+    thread_ids: Sequence[str],
+    move: Callable[[str], Awaitable[ThreadMove]],
+    statuses: list[ExitStatus],
+    *,
+    shows: bool,
+) -> ThreadMoves:
+    """Move one after the other, and say what became of each; ``statuses`` gets those of what failed."""
+    moves = []
     for number, thread_id in enumerate(thread_ids, 1):
-        place = f"{number}/{len(thread_ids)} {thread_id}"
         try:
-            typer.echo(f"{place}: {await work(thread_id)}")
+            found = await move(thread_id)
         except HelixError as error:
-            failed += 1
-            typer.secho(f"{place}: {type(error).__name__}: {error}", fg="red", err=True)
-    if len(thread_ids) != 1:
-        typer.echo(f"{len(thread_ids) - failed} of {len(thread_ids)} threads")
-    return not failed
+            found = ThreadMove(thread_id=thread_id, done=False, error=f"{type(error).__name__}: {error}")
+            statuses.append(find_status(error))
+        moves.append(found)
+        if shows:
+            _show_move(f"{number}/{len(thread_ids)} {thread_id}", found)
+    done = sum(each.done for each in moves)
+    return ThreadMoves(threads=tuple(moves), done=done, failed=len(moves) - done)
+
+
+def _show_move(place: str, found: ThreadMove) -> None:
+    if found.error is not None:
+        print_warning(f"{place}: {found.error}")
+    else:
+        told = found.key or f"{found.messages:,} messages, adapter {found.adapter or 'unknown'}"
+        print_text(f"{place}: {told}")
+
+
+def _print_moves(found: ThreadMoves, statuses: Sequence[ExitStatus], *, as_json: bool) -> None:
+    def show(moves: ThreadMoves) -> None:
+        if len(moves.threads) != 1:
+            print_text(f"{moves.done} of {len(moves.threads)} threads")
+
+    print_output(found, show, as_json=as_json)
+    status = sum_statuses(found.done, statuses)
+    if status is not ExitStatus.DONE:
+        raise typer.Exit(status)
 
 
 def _require_archive(backends: Backends) -> TieredThreads:
@@ -135,62 +170,41 @@ def _require_archive(backends: Backends) -> TieredThreads:
     return backends.tiered
 
 
-def _run_with_backends(look: Callable[[Backends], Awaitable[R]], *, read_v1: bool = False) -> R:
-    async def run() -> R:
-        settings = Settings.from_env(os.environ)
-        check_stores_shared(settings)
-        backends = Backends(settings.model_copy(update={"read_v1": True}) if read_v1 else settings)
-        try:
-            return await look(backends)
-        finally:
-            await backends.close()
-
-    with exit_on_error():
-        return asyncio.run(run())
-
-
-async def _print_thread(backends: Backends, thread_id: str) -> None:
+async def _read_thread(backends: Backends, thread_id: str) -> StoredThread:
     facts = await backends.threads.read_facts(thread_id)
-    for name, value in _rows_of_facts(facts, archives=backends.tiered is not None):
-        typer.echo(f"{name:<11}{value}")
+    place = place_of(thread_id, FoundThread(facts), archives=backends.tiered is not None)
     if backends.tiered is None or backends.blobs is None:
-        return
+        return StoredThread(place=place, last_id=facts.head.last_id)
     prefix = backends.tiered.layout.thread_prefix(thread_id)
-    objects = sorted([(each.key, each.size) async for each in backends.blobs.list(prefix)])
-    size = sum(size for _, size in objects)
-    typer.echo(f"{'objects':<11}{len(objects)}, {size:,} bytes below {prefix}")
-    for key, size in objects:
-        typer.echo(f"{size:>20,}  {key.removeprefix(prefix)}")
+    objects = [StoredObject(key=each.key, bytes=each.size) async for each in backends.blobs.list(prefix)]
+    return StoredThread(
+        place=place,
+        last_id=facts.head.last_id,
+        prefix=prefix,
+        objects=tuple(sorted(objects, key=lambda each: each.key)),
+    )
 
 
-def _rows_of_facts(facts: ThreadFacts, *, archives: bool) -> list[tuple[str, str]]:
-    opened = datetime.fromtimestamp(facts.epoch / 1e6, UTC).isoformat(timespec="seconds")
-    unfinished = facts.head.position - facts.committed
-    return [
-        ("thread", facts.thread_id),
-        (
-            "messages",
-            f"{facts.committed:,}" + (f" and {unfinished} of a turn under way" if unfinished else ""),
-        ),
-        ("bytes", f"{facts.size:,} packed"),
-        ("last id", facts.head.last_id or "–"),
-        ("hot", "yes" if facts.hot else "no"),
-        ("archived", f"{max(facts.archived, 0):,} messages" if archives else "no cold tier is set"),
-        ("epoch", f"{facts.epoch} (opened {opened}{', closed' if facts.closed else ''})"),
-        ("owner", facts.owner),
-        ("state", f"version {facts.slice_version}, {len(facts.slice):,} bytes"),
-    ]
+def _print_thread(thread: StoredThread) -> None:
+    print_facts(_facts_of(thread))
+    prefix = thread.prefix or ""
+    for each in thread.objects:
+        print_text(f"{each.bytes:>20,}  {each.key.removeprefix(prefix)}")
 
 
-async def _verify_thread(backends: Backends, thread_id: str) -> tuple[str, ...]:
-    facts = await backends.threads.read_facts(thread_id)
-    if backends.tiered is None:
-        typer.echo(f"{thread_id}: {facts.head.position:,} messages, no cold tier is set")
-        return ()
-    audit = await backends.tiered.upkeep.audit(thread_id)
-    for problem in audit.problems:
-        typer.secho(problem, fg="red")
-    if not audit.problems:
-        hot_only = f", {audit.unarchived:,} of them only in the hot tier" if audit.unarchived else ""
-        typer.echo(f"{thread_id}: {facts.head.position:,} messages, all sound{hot_only}")
-    return audit.problems
+def _facts_of(thread: StoredThread) -> Iterator[tuple[str, str]]:
+    place = thread.place
+    under_way = f" and {place.unfinished} of a turn under way" if place.unfinished else ""
+    closed = ", closed" if place.closed else ""
+    yield "thread", place.thread_id
+    yield "messages", f"{place.messages:,}{under_way}"
+    yield "bytes", f"{place.bytes:,} packed"
+    yield "last id", thread.last_id or NOTHING
+    yield "hot", "yes" if place.hot else "no"
+    yield "archived", "no cold tier is set" if place.archived is None else f"{place.archived:,} messages"
+    yield "epoch", f"{place.epoch} (opened {format_time(place.opened_at)}{closed})"
+    yield "owner", place.owner
+    yield "state", f"version {place.slice_version}, {place.slice_bytes:,} bytes"
+    if thread.prefix is not None:
+        size = sum(each.bytes for each in thread.objects)
+        yield "objects", f"{len(thread.objects)}, {size:,} bytes below {thread.prefix}"

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from helix_temporal.blobs import BlobInfo
 from helix_temporal.coldtier.archive import UNBOUNDED, Archive, Stored, Traffic, retry_on_change
+from helix_temporal.coldtier.audit import Audits
 from helix_temporal.coldtier.format import Manifest, payload_position, thread_id_of
 from helix_temporal.coldtier.plan import (
     CommitPlan,
@@ -22,10 +23,9 @@ from helix_temporal.coldtier.plan import (
     split_direct_segments,
 )
 from helix_temporal.errors import ArchiveCorruptError, HelixError, StoreUnavailableError
-from helix_temporal.models.foreign_rows import is_foreign
 from helix_temporal.models.ids import decode_id
 from helix_temporal.models.maintenance import ABANDONED_AFTER
-from helix_temporal.models.stored_messages import EMPTY, Kind, StoredMessage
+from helix_temporal.models.stored_messages import EMPTY
 from helix_temporal.stores.protocols.hot import HotTier
 from helix_temporal.stores.protocols.threads import (
     ArchivedThread,
@@ -169,6 +169,7 @@ class Upkeep:
     def __init__(self, hot: HotTier, archive: Archive) -> None:
         self._hot, self._archive = hot, archive
         self._garbage = Garbage(hot, archive)
+        self._audits = Audits(hot, archive)
 
     async def compact(
         self, thread_id: str, progress: Progress = no_progress, *, max_bytes: int = UNBOUNDED
@@ -336,44 +337,13 @@ class Upkeep:
             return None, f"{key} does not say whose thread it is"
         return thread_id, ""
 
-    async def audit(self, thread_id: str, progress: Progress = no_progress) -> Audit:
-        """Read and verify everything of one thread; changes nothing.
-
-        Damage is a line in ``problems``, not an error.
-        """
-        header = await self._hot.read_header(thread_id)
-
-        async def read_everything(archive: Manifest) -> tuple[Manifest, list[StoredMessage]]:
-            await self._archive.read_slice(archive)
-            return archive, await self._archive.read_messages(archive, 0, archive.head.position, progress)
-
-        try:
-            archive, messages = await self._archive.with_manifest(thread_id, read_everything)
-        except StoreUnavailableError:
-            raise
-        except HelixError as error:
-            return Audit(thread_id, (f"{type(error).__name__}: {error}",))
-        unarchived = header.head.position - archive.head.position if header and not header.deleted else 0
-        return Audit(thread_id, tuple(check_log(messages, archive.committed)), max(unarchived, 0))
-
-
-def check_log(messages: list[StoredMessage], committed: int) -> list[str]:
-    """What is wrong with a thread's messages: doubled ids, calls without results, stray results.
-
-    Calls and results among foreign rows are as their framework wrote them.
-    """
-    problems = []
-    ids = [message.id for message in messages]
-    if len(set(ids)) != len(ids):
-        problems.append(f"{len(ids) - len(set(ids))} messages are there twice")
-    ours = [not is_foreign(message) for message in messages]
-    if committed and messages[committed - 1].kind == Kind.CALLS and ours[committed - 1]:
-        problems.append(f"the finished turns end at {committed} with a tool call without results")
-    for at, message in enumerate(messages):
-        if (
-            message.kind == Kind.RESULT
-            and ours[at]
-            and (at == 0 or messages[at - 1].kind not in {Kind.CALLS, Kind.RESULT})
-        ):
-            problems.append(f"message {at} is a tool result without a call before it")
-    return problems
+    async def audit(
+        self,
+        thread_id: str,
+        progress: Progress = no_progress,
+        *,
+        objects: Sequence[BlobInfo] | None = None,
+        reads_data: bool = True,
+    ) -> Audit:
+        """As `ArchiveUpkeep.audit`."""
+        return await self._audits.audit_thread(thread_id, progress, objects=objects, reads_data=reads_data)

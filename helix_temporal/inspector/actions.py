@@ -16,6 +16,7 @@ from pydantic import JsonValue
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
+from temporalio.service import RPCError
 
 from helix_temporal.client import SessionClient, SubmitReply
 from helix_temporal.errors import (
@@ -68,6 +69,9 @@ OUTCOMES: Final[Mapping[str, Outcome]] = {
         "This turn does not run any more: the session went on. Nothing was changed.", "wait"
     ),
     "no-worker": Outcome("No worker took it up. Nothing has been confirmed; look again in a minute.", "bad"),
+    "temporal-away": Outcome(
+        "Temporal does not answer. Nothing has been confirmed; look again in a minute.", "bad"
+    ),
     "store-away": Outcome("A store is away. Nothing has been confirmed; look again in a minute.", "bad"),
     "over": Outcome("The session has expired or was terminated; nothing was changed.", "bad"),
     "refused": Outcome("The session refused it; nothing was changed. The server's log says why.", "bad"),
@@ -83,6 +87,7 @@ _ERRORS: Final = (
     (TooLargeError, "too-large"),
     ((NoWorkerError, TimeoutError), "no-worker"),
     (StoreUnavailableError, "store-away"),
+    (RPCError, "temporal-away"),
     ((SessionExpiredError, SessionTerminatedError), "over"),
     (NotFoundError, "not-waiting"),
     (HelixError, "refused"),
@@ -136,8 +141,13 @@ class SessionActions:
                 name = await act(page, session, form)
         except InvalidRequestError:
             raise
-        except (HelixError, TimeoutError) as error:
+        except (HelixError, RPCError, TimeoutError) as error:
             name = name_error(error)
+        except RuntimeError as error:
+            # Of a client that connects when it is asked first.
+            if "client connect" not in str(error):
+                raise
+            name = "temporal-away"
         there = page.link("conversation", {"said": name}, session_id=session.overview.session_id)
         return RedirectResponse(there, 303)
 

@@ -14,6 +14,7 @@ import yaml
 from typer.core import TyperGroup
 from typer.main import get_command
 
+from helix_temporal.cli._lazy import LazyCommand
 from helix_temporal.cli.commands import app
 from helix_temporal.health import HealthServer
 from helix_temporal.plugin import HelixPlugin
@@ -137,7 +138,9 @@ def test_options_of_maintenance_are_those_of_its_command() -> None:
     """An unknown one ends the worker when it starts."""
     group = get_command(app)
     assert isinstance(group, TyperGroup)
-    options = {each.opts[0].removeprefix("--") for each in group.commands["maintenance"].params}
+    command = group.commands["maintenance"]
+    assert isinstance(command, LazyCommand)
+    options = {each.opts[0].removeprefix("--") for each in command.load().params}
     taken = schema()["properties"]["maintenance"]["properties"]["options"]["properties"].keys()
     assert options - {"help"} == taken
 

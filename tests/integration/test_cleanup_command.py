@@ -10,6 +10,7 @@ from typer.testing import CliRunner, Result
 from helix_temporal.activities.executions import TemporalExecutions
 from helix_temporal.backends import Backends
 from helix_temporal.cli.commands import app
+from helix_temporal.cli.outputs import CleanupReport
 from helix_temporal.models.states import CreateSession, SessionState, SessionStatus, WorkspaceRef
 from helix_temporal.settings import Settings
 from helix_temporal.stores.protocols.sessions import SessionStore
@@ -161,7 +162,7 @@ def test_snapshots_that_cannot_be_deleted_from_here_are_named_and_fail(variables
     workspace = WorkspaceRef(provider_id="disk", workspace_id="w1")
     create(variables, late=LATE.model_copy(update={"workspaces": (workspace,)}))
     found = cleanup(variables, "--expired")
-    assert found.exit_code == 1
+    assert found.exit_code == 3
     assert "late: snapshots: no provider 'disk' was given" in found.stderr
     late = load(variables, "late")
     assert late is not None
@@ -169,27 +170,31 @@ def test_snapshots_that_cannot_be_deleted_from_here_are_named_and_fail(variables
 
 
 @pytest.mark.parametrize(
-    ("given", "arguments", "message"),
+    ("given", "arguments", "message", "status"),
     [
-        ({}, [], "InvalidConfigError: there is no session store that this command can reach"),
+        ({}, [], "InvalidConfigError: there is no session store that this command can reach", 2),
         (
             {"HELIX_SESSION_STORE": "none"},
             [],
             "InvalidConfigError: there is no session store that this command can reach",
+            2,
         ),
-        ({}, ["--older-than", "0"], "InvalidConfigError: --older-than: 0.0 days; at least a second"),
+        ({}, ["--older-than", "0"], "InvalidConfigError: --older-than: 0.0 days; at least a second", 2),
         (
             {"HELIX_POSTGRES_DSN": "postgresql://u:hunter2@127.0.0.1:1/db"},
             [],
             "StoreUnavailableError: PostgreSQL at",
+            7,
         ),
     ],
 )
-def test_what_is_wrong_is_one_line(given: dict[str, str], arguments: list[str], message: str) -> None:
+def test_what_is_wrong_is_one_line(
+    given: dict[str, str], arguments: list[str], message: str, status: int
+) -> None:
     """No stack trace, and no password, in the log of a nightly run."""
     clear: dict[str, Any] = dict.fromkeys(("HELIX_POSTGRES_DSN", "HELIX_REDIS_URL", "HELIX_DATA_DIRECTORY"))
     failed = CliRunner().invoke(app, ["cleanup", *arguments], env={**clear, **given})
-    assert failed.exit_code == 1
+    assert failed.exit_code == status
     assert failed.output.startswith(message)
     assert "hunter2" not in failed.output
     assert len(failed.output.splitlines()) == 1
@@ -209,9 +214,17 @@ def test_sessions_that_may_run_are_not_ended_unasked(variables: dict[str, str]) 
     create(variables, late=LATE)
     away = variables | {"HELIX_TEMPORAL_ADDRESS": "127.0.0.1:1"}
     refused = cleanup(away, "--expired")
-    assert refused.exit_code == 1
+    assert refused.exit_code == 7
     assert "--without-temporal" in refused.output
     assert cleanup(away, "--expired", "--without-temporal").exit_code == 0
     late = load(variables, "late")
     assert late is not None
     assert late.status is SessionStatus.FAILED
+
+
+def test_with_json_the_counts_are_data(variables: dict[str, str]) -> None:
+    """What was not asked for is null, and not 0."""
+    create(variables, late=LATE)
+    found = CleanupReport.model_validate_json(cleanup(variables, "--expired", "--json").stdout)
+    assert found.expired is not None
+    assert (found.expired.marked, found.old, found.operations_forgotten) == (1, None, None)

@@ -6,6 +6,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from helix_temporal.cli.commands import app
+from helix_temporal.cli.outputs import MigrationReport
 from helix_temporal.stores.postgres import PostgresBackend
 from helix_temporal.stores.postgres.migrations import load_migrations
 from tests._pgbouncer import pgbouncer
@@ -54,20 +55,23 @@ def test_the_sql_is_what_an_administrator_runs(variables: dict[str, str]) -> Non
 
 
 @pytest.mark.parametrize(
-    ("changes", "error"),
+    ("changes", "error", "status"),
     [
-        ({"HELIX_POSTGRES_DSN": ""}, "InvalidConfigError: postgres_dsn is not set"),
-        ({"HELIX_TABLE_PREFIX": 'x"; DROP TABLE s;--'}, "InvalidConfigError: table_prefix"),
+        ({"HELIX_POSTGRES_DSN": ""}, "InvalidConfigError: postgres_dsn is not set", 2),
+        ({"HELIX_TABLE_PREFIX": 'x"; DROP TABLE s;--'}, "InvalidConfigError: table_prefix", 2),
         (
             {"HELIX_POSTGRES_DSN": "postgresql://u:hunter2@127.0.0.1:1/db"},
             "StoreUnavailableError: PostgreSQL at",
+            7,
         ),
     ],
 )
-def test_what_is_wrong_is_one_line(variables: dict[str, str], changes: dict[str, str], error: str) -> None:
+def test_what_is_wrong_is_one_line(
+    variables: dict[str, str], changes: dict[str, str], error: str, status: int
+) -> None:
     """No stack trace, and no password, in the log of a deployment."""
     failed = migrate({**variables, **changes})
-    assert failed.exit_code == 1
+    assert failed.exit_code == status
     assert error in failed.output
     assert "hunter2" not in failed.output
     assert len(failed.output.splitlines()) == 1
@@ -78,7 +82,7 @@ def test_a_pooler_in_statement_mode_is_refused(variables: dict[str, str], argume
     """With the words of a worker's start: it takes no transaction, so nothing would be migrated."""
     with pgbouncer(variables["HELIX_POSTGRES_DSN"], "statement") as dsn:
         failed = migrate({**variables, "HELIX_POSTGRES_DSN": dsn}, *arguments)
-    assert failed.exit_code == 1
+    assert failed.exit_code == 2
     assert "InvalidConfigError: PostgreSQL at" in failed.output
     assert "a pooler in statement mode stands between; set its pool_mode to" in failed.output
 
@@ -89,7 +93,7 @@ def test_a_pooler_that_loses_prepared_statements_is_refused(variables: dict[str,
         pooled = {**variables, "HELIX_POSTGRES_DSN": dsn}
         refused = migrate({**pooled, "HELIX_POSTGRES_STATEMENT_CACHE_SIZE": "256"})
         taken = migrate(pooled)
-    assert refused.exit_code == 1
+    assert refused.exit_code == 2
     assert "HELIX_POSTGRES_STATEMENT_CACHE_SIZE" in refused.output
     assert taken.exit_code == 0
 
@@ -113,3 +117,11 @@ def test_each_deployment_has_tables_of_its_own(postgres_dsn: str, unique: str) -
     assert migrate(first).exit_code == 0
     assert f"tables __{unique}_a_agents_*" in migrate(first, "--check").output
     assert migrate(second, "--check").exit_code == 1
+
+
+def test_with_json_the_versions_are_data(variables: dict[str, str]) -> None:
+    """A pipeline reads what is pending, and what was applied."""
+    pending = MigrationReport.model_validate_json(migrate(variables, "--check", "--json").stdout)
+    applied = MigrationReport.model_validate_json(migrate(variables, "--json").stdout)
+    assert pending.pending == applied.applied
+    assert (pending.version, applied.version, len(applied.applied)) == (0, LATEST, LATEST)

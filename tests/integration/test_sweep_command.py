@@ -11,6 +11,7 @@ from typer.testing import CliRunner, Result
 from helix_temporal.backends import Backends
 from helix_temporal.cli.commands import app
 from helix_temporal.errors import ForeignDeploymentError
+from helix_temporal.models.maintenance import SweepResult
 from helix_temporal.models.messages import Message
 from helix_temporal.settings import Settings
 from helix_temporal.stores.protocols.sessions import SessionStore
@@ -66,7 +67,7 @@ def test_one_pass_archives_what_is_hot(variables: dict[str, str]) -> None:
 def test_a_sweep_without_an_archive_is_refused(variables: dict[str, str]) -> None:
     """It would do nothing each minute, and nobody would know."""
     found = sweep({**variables, "HELIX_COLD_DIRECTORY": ""})
-    assert found.exit_code == 1
+    assert found.exit_code == 2
     assert "there is no archive" in found.output
 
 
@@ -79,3 +80,10 @@ def test_each_hot_store_remembers_its_archive(variables: dict[str, str], tmp_pat
         for use in (append, lambda store: store.get_messages("s")):
             with pytest.raises(ForeignDeploymentError, match="HELIX_COLD_DIRECTORY"):
                 with_store(strange, use)
+
+
+def test_with_json_the_counts_are_data(variables: dict[str, str]) -> None:
+    """A timer's log is read by a program."""
+    with_store(variables, append)
+    found = SweepResult.model_validate_json(sweep(variables, "--json").stdout)
+    assert (found.seen, found.archived, found.failures) == (1, 1, 0)

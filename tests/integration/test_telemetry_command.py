@@ -130,7 +130,7 @@ def test_a_collector_that_refuses_is_a_failure(variables: dict[str, str], collec
     """Whoever runs it must not believe that all is there."""
     collector.status = 400
     found = backfill(variables, "--since", "2h")
-    assert found.exit_code == 1
+    assert found.exit_code == 7
     assert "0 of 6 spans" in found.output
 
 
@@ -140,7 +140,7 @@ def test_a_damaged_session_stops_no_other(
     """It is named, and the command fails at its end."""
     break_reads_of("one", StoreCorruptError("its rows make no sense"), monkeypatch)
     found = backfill(variables, "--since", "2h")
-    assert found.exit_code == 1
+    assert found.exit_code == 3
     assert "one: its rows make no sense" in found.stderr
     assert (table(found)["turns told"], table(found)["sessions that failed"]) == (1, 1)
     assert {int.from_bytes(each.trace_id, "big") for each in collector.spans} == {derive_trace_id("two", "r")}
@@ -152,7 +152,7 @@ def test_what_was_told_before_a_store_goes_away_is_exported(
     """The next run has less to tell."""
     break_reads_of("two", StoreUnavailableError("the store is away"), monkeypatch)
     found = backfill(variables, "--since", "2h")
-    assert found.exit_code == 1
+    assert found.exit_code == 7
     assert "the store is away" in found.stderr
     assert {int.from_bytes(each.trace_id, "big") for each in collector.spans} == {derive_trace_id("one", "r")}
 
@@ -164,7 +164,7 @@ def test_a_collector_that_takes_nothing_ends_it_soon(
     monkeypatch.setattr(telemetry, "_AT_ONCE", 3)
     collector.status = 400
     found = backfill(variables, "--since", "2h")
-    assert found.exit_code == 1
+    assert found.exit_code == 7
     assert "0 of 3 spans" in found.stderr
 
 
@@ -179,5 +179,5 @@ def test_spans_that_its_sampler_drops_are_no_failure(variables: dict[str, str], 
 def test_a_time_that_is_none_is_refused(variables: dict[str, str]) -> None:
     """With what may be written."""
     found = backfill(variables, "--since", "yesterday")
-    assert found.exit_code == 1
+    assert found.exit_code == 2
     assert "30, 1.5s, 200ms, 24h, 7d" in found.output

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import pytest
 from temporalio.client import Client, WorkflowExecutionStatus
 
+from helix_temporal.cli.outputs import HealthAnswer
 from helix_temporal.client import SessionClient
 from helix_temporal.devstack.programs import free_port
 from helix_temporal.settings import Settings
@@ -237,6 +238,16 @@ def test_a_worker_is_healthy_while_its_loop_turns(variables: dict[str, str], sho
     assert not is_healthy(variables)
 
 
+def test_with_json_a_probe_s_answer_is_data(variables: dict[str, str], shop: Path) -> None:
+    """A worker that is away answers in the same form as one that is there."""
+    away = HealthAnswer.model_validate_json(ask_health(variables, "live", "--json").stdout)
+    assert (away.probe, away.ok, list(away.wrong)) == ("live", False, ["worker"])
+    with running(shop, variables, "worker", "shop", until="Starting a worker for"):
+        wait_until_healthy(variables)
+        there = HealthAnswer.model_validate_json(ask_health(variables, "ready", "--json").stdout)
+    assert (there.probe, there.ok, there.wrong) == ("ready", True, {})
+
+
 @pytest.mark.parametrize("host", ["127.0.0.2", "::1", "0.0.0.0", "::", "localhost"])
 def test_the_health_command_asks_where_the_worker_listens(
     host: str, variables: dict[str, str], shop: Path
@@ -422,7 +433,7 @@ def test_a_mistake_is_told_in_one_line(
         timeout=60,
         check=False,
     )
-    assert ran.returncode == 1
+    assert ran.returncode == 2
     assert message in ran.stderr
     assert "Traceback" not in ran.stderr
 
@@ -458,6 +469,6 @@ def test_a_worker_with_a_misspelt_variable_does_not_start(variables: dict[str, s
         text=True,
         check=False,
     )
-    assert found.returncode == 1
+    assert found.returncode == 2
     assert "HELIX_REDIS_URI is no setting: HELIX_REDIS_URL is meant" in found.stderr
     assert "hunter2" not in found.stderr

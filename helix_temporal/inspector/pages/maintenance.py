@@ -27,7 +27,8 @@ async def show_maintenance(request: Request, page: PageRequest) -> Response:  # 
     try:
         async with asyncio.timeout(SECONDS):
             return _show_schedules(page, await read_schedules(page.settings.temporal), None)
-    except (RPCError, TimeoutError) as error:
+    # A client that connects when it is asked first raises RuntimeError where nobody answers.
+    except (RPCError, RuntimeError, TimeoutError) as error:
         return _show_schedules(page, (), f"Temporal does not answer just now: {type(error).__name__}.")
 
 

@@ -2,6 +2,7 @@
 
 from helix_temporal.models.streams import DEFAULT_LIMITS, StreamLimits
 from helix_temporal.stores.postgres.database import AsyncpgDatabase, DatabaseOrPool, as_database
+from helix_temporal.stores.postgres.facts import read_facts
 from helix_temporal.stores.postgres.locks import PostgresLocks
 from helix_temporal.stores.postgres.migrations import PostgresMigrations, check_pooler
 from helix_temporal.stores.postgres.payloads import PostgresPayloads
@@ -10,6 +11,7 @@ from helix_temporal.stores.postgres.sessions import PostgresSessions
 from helix_temporal.stores.postgres.streams import PostgresStreams
 from helix_temporal.stores.postgres.threads import PostgresThreads
 from helix_temporal.stores.postgres.usage import PostgresUsage
+from helix_temporal.stores.protocols.server_facts import PostgresFacts
 
 
 class PostgresBackend:
@@ -62,6 +64,10 @@ class PostgresBackend:
     async def check(self) -> None:
         """Refuse a server or tables that would not do; see `PostgresThreads.check`."""
         await self.threads.check()
+
+    async def read_facts(self) -> PostgresFacts:
+        """What the server says of itself and of the tables; changes nothing."""
+        return await read_facts(self.database, self.migrations)
 
     async def check_pooler(self) -> None:
         """Refuse a pooler between that would fail each call later; `check` looks for one, too.

@@ -480,11 +480,21 @@ class Maintenance:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """What is wrong with one thread; nothing if ``problems`` is empty."""
+    """What is wrong with one thread; nothing if ``problems`` is empty.
+
+    Attributes:
+        unarchived: Messages that the hot tier alone has.
+        messages: In the archive.
+        bytes_read: Of objects with messages.
+        is_archived: The archive has the thread; not where it was deleted, or was never archived.
+    """
 
     thread_id: str
     problems: tuple[str, ...] = field(default=())
     unarchived: int = 0
+    messages: int = 0
+    bytes_read: int = 0
+    is_archived: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -554,6 +564,22 @@ class ArchiveUpkeep(Protocol):
         """
         ...
 
-    async def audit(self, thread_id: str, progress: Progress = no_progress) -> Audit:
-        """Read and verify everything of one thread; changes nothing."""
+    async def audit(
+        self,
+        thread_id: str,
+        progress: Progress = no_progress,
+        *,
+        objects: Sequence[BlobInfo] | None = None,
+        reads_data: bool = True,
+    ) -> Audit:
+        """Verify one thread, one of its objects after the other; changes nothing.
+
+        Damage is a line in ``problems``, not an error, and no change that others make meanwhile is damage.
+
+        Args:
+            thread_id: Which one.
+            progress: Told of each object that was read.
+            objects: Those of the thread, as they were listed, where they are known.
+            reads_data: Read all messages; otherwise each object is looked for, and its size is compared.
+        """
         ...

@@ -3,7 +3,9 @@
 from typing import Final
 
 from helix_temporal.models.streams import DEFAULT_LIMITS, StreamLimits
+from helix_temporal.stores.protocols.server_facts import RedisFacts
 from helix_temporal.stores.redis.connection import RedisConnection
+from helix_temporal.stores.redis.facts import read_facts
 from helix_temporal.stores.redis.locks import RedisLocks
 from helix_temporal.stores.redis.payloads import RedisPayloads
 from helix_temporal.stores.redis.sessions import RedisSessions
@@ -62,6 +64,10 @@ class RedisBackend:
     async def check(self) -> None:
         """Refuse a server that would lose data; see `HotTier.check` and `SessionRows.check`."""
         await self.sessions.check()
+
+    async def read_facts(self) -> RedisFacts:
+        """What the server says of itself; changes nothing."""
+        return await read_facts(self._connection)
 
     async def close(self) -> None:
         """Close all connections."""

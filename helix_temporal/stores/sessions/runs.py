@@ -195,6 +195,21 @@ def stop_of(seen: SeenSession, run_id: str) -> StopRecord | None:
     return None if row is None else decode_model(StopRecord, row.body, "stop request")
 
 
+def row_of_run(run: Run, started_version: int) -> SessionRow:
+    """A run of another store as this one keeps it.
+
+    Args:
+        run: As callers see it.
+        started_version: What a repeat of its start is told of the state.
+    """
+    return _run_row(_StoredRun(**run.model_dump(), started_version=started_version))
+
+
+def row_of_child(ref: SubSessionRef, order: int) -> SessionRow:
+    """A child of a session of another store as this one keeps it, at a place in the order of children."""
+    return _child_row(ref, order)
+
+
 def _run_row(run: _StoredRun) -> SessionRow:
     return SessionRow(RowKind.RUN, run.run_id, encode_model(run, "run"), order=run.turn)
 

@@ -23,6 +23,22 @@ def test_columns_are_aligned_without_a_terminal(capsys: pytest.CaptureFixture[st
     assert capsys.readouterr().out == "ID      COUNT\na           1\nlonger   1000\nb           –\n"
 
 
+def test_characters_that_take_two_columns_are_aligned(capsys: pytest.CaptureFixture[str]) -> None:
+    """Names of people are written in many alphabets."""
+    Table("user", "count>").print_rows([["世界", 1], ["anna", 20]])
+    assert capsys.readouterr().out == "USER  COUNT\n世界      1\nanna     20\n"
+
+
+def test_a_terminal_cuts_the_last_column_alone(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An id that is cut cannot be copied into the next command."""
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "30")
+    Table("session", "title").print_rows([["an-id-of-18-letters", "a title that is long"]])
+    assert capsys.readouterr().out.splitlines()[1] == "an-id-of-18-letters  a title t…"
+
+
 def test_a_name_neither_adds_a_row_nor_acts(capsys: pytest.CaptureFixture[str]) -> None:
     """Titles and ids are a stranger's text."""
     Table("id", "title").print_rows([["a\nb", "\x1b[31m\u202ered"]])
@@ -35,10 +51,10 @@ def test_nothing_has_no_heading(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == ""
 
 
-def test_a_value_of_several_lines_stays_in_its_column(capsys: pytest.CaptureFixture[str]) -> None:
-    """Whatever it holds, it is no other fact."""
-    print_facts([("output", "one\nstatus  failed"), ("status", "running"), ("none", None)])
-    assert capsys.readouterr().out == "output  one\n        status  failed\nstatus  running\nnone    \n"
+def test_a_value_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """Whatever a title holds, it is no other fact."""
+    print_facts([("title", "one\nstatus  failed"), ("status", "running"), ("none", None)])
+    assert capsys.readouterr().out == "title   one\\nstatus  failed\nstatus  running\nnone\n"
 
 
 def test_text_is_indented_as_a_whole(capsys: pytest.CaptureFixture[str]) -> None:

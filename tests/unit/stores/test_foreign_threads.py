@@ -18,7 +18,6 @@ from helix_temporal.activities.rewinds import (
     turn_of,
 )
 from helix_temporal.agents import ContextPolicy, choose_context
-from helix_temporal.coldtier.upkeep import check_log
 from helix_temporal.errors import InvalidRequestError
 from helix_temporal.models.handles import PlanTakeBackInput, TakeBackRequest
 from helix_temporal.models.messages import Message, encode_message
@@ -29,6 +28,7 @@ from helix_temporal.stores.memory.threads import MemoryThreads
 from helix_temporal.stores.protocols.threads import ForkThread, ReadPage, ThreadStore
 from helix_temporal.stores.sessions.messages import encode_new_messages, plan_append
 from helix_temporal.stores.threads.hot_only import HotThreads
+from helix_temporal.stores.threads.log_check import check_log
 from helix_temporal.testing.contracts._threads_base import LATER, Author, pages
 from tests.unit.coldtier._tiers import Tiers
 from tests.unit.models._foreign_rows import CONVERSATIONS, PICTURE

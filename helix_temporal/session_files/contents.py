@@ -1,0 +1,297 @@
+"""What of a session goes into a file, and how it is read so that all of it is of one moment."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from helix_temporal.client import ReadableStores
+from helix_temporal.errors import (
+    SessionNotFoundError,
+    StoreUnavailableError,
+    ThreadNotFoundError,
+)
+from helix_temporal.models.base import JsonObject
+from helix_temporal.models.checkpoints import Run
+from helix_temporal.models.ids import validate_id
+from helix_temporal.models.states import SessionState, SessionStatus, SubSessionRef
+from helix_temporal.models.store_calls import OrderBy, SessionQuery
+from helix_temporal.models.stored_messages import EMPTY, Head, StoredMessage
+from helix_temporal.models.usage import UsageEntry
+from helix_temporal.session.record import SessionRecord, parse_record
+from helix_temporal.session_files.file import (
+    SessionPart,
+    ThreadPart,
+    dump_child,
+    dump_record,
+    dump_run,
+    dump_state,
+    dump_usage,
+)
+from helix_temporal.stores.protocols.threads import ReadPage, ThreadFacts
+from helix_temporal.stores.sessions.imports import is_without_workflow
+
+_PAGE: Final = 1_000
+_PAGE_BYTES: Final = 4 * 1024 * 1024
+_RUNS: Final = 200
+_ENTRIES: Final = 10_000
+_TRIES: Final = 40
+_PAUSE: Final = 0.05
+
+_NOT_IN_FILES: Final[dict[str, Any]] = {
+    "current_run_id": None,
+    "pending_client_tool_calls": {},
+    "completed_client_tool_calls": {},
+    "client_tool_call_ownership": {},
+    "suspension_context": None,
+    "suspended_awaiting_children": (),
+    "suspended_step_id": None,
+    "tracing_context": None,
+    "workspaces": (),
+    "cleanup_pending": False,
+}
+"""Fields of a state that belong to what runs, or to other systems: nothing waits in a session of a file."""
+
+_RECORDED: Final = (
+    *("agent", "metadata", "instructions", "turns", "steps", "usage", "values", "summary", "options"),
+)
+"""Fields of a session workflow's record that say what the session is, rather than what it is at."""
+
+
+def make_portable_state(state: SessionState, head: Head) -> SessionState:
+    """The state as a file has it: nothing runs and nothing waits.
+
+    Args:
+        state: As it is stored.
+        head: Where the messages of the file end.
+    """
+    return state.model_copy(
+        update={
+            **_NOT_IN_FILES,
+            "head": state.head if state.head.position <= head.position else head,
+            "status": SessionStatus.ACTIVE if state.status is SessionStatus.PAUSED else state.status,
+            "stream_id": state.stream_id if state.stream_id == state.session_id else None,
+        }
+    )
+
+
+def make_portable_record(record: SessionRecord, head: Head) -> SessionRecord:
+    """A session workflow's record as a file has it."""
+    kept = {name: getattr(record, name) for name in _RECORDED}
+    if record.summary is not None and record.summary.upto.position > head.position:
+        kept["summary"] = None
+    return SessionRecord(**kept)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionContents:
+    """A session as it goes into a file, without its messages.
+
+    Attributes:
+        thread_id: Where its messages are.
+        epoch: Of the thread when it was read; None where there is no thread.
+    """
+
+    part: SessionPart
+    children: tuple[JsonObject, ...] = ()
+    runs: tuple[JsonObject, ...] = ()
+    usage: tuple[JsonObject, ...] = ()
+    thread_id: str = ""
+    epoch: int | None = None
+
+    @property
+    def head(self) -> Head:
+        """Where its messages end."""
+        return EMPTY if self.part.thread is None else self.part.thread.head
+
+
+class SessionReader:
+    """Reads sessions for a file; changes nothing, and refuses no session that is in use.
+
+    Args:
+        stores: A `helix_temporal.backends.Backends`, or `helix_temporal.client.SessionStores`.
+    """
+
+    def __init__(self, stores: ReadableStores) -> None:
+        self._threads, self._usage = stores.threads, stores.usage
+        self._sessions = stores.sessions if stores.keeps_sessions else None
+
+    async def read_contents(
+        self, session_id: str, *, parent: str | None = None, children: Sequence[SubSessionRef] = ()
+    ) -> SessionContents:
+        """The session at one moment, up to the end of its finished turns.
+
+        Raises:
+            SessionNotFoundError: There is none.
+            StoreUnavailableError: It changed during each of many looks.
+        """
+        validate_id(session_id, "session id")
+        for number in range(_TRIES):
+            found = await self._try_read(session_id, parent, children, last=number == _TRIES - 1)
+            if found is not None:
+                return found
+            await asyncio.sleep(_PAUSE)
+        raise StoreUnavailableError(
+            f"session {session_id!r}: it changed during {_TRIES} looks; export it again",
+            session_id=session_id,
+        )
+
+    async def _try_read(
+        self, session_id: str, parent: str | None, children: Sequence[SubSessionRef], *, last: bool
+    ) -> SessionContents | None:
+        state = await self._load_state(session_id)
+        thread_id = session_id if state is None else state.thread_id or session_id
+        facts = await self._find_facts(thread_id)
+        if state is None and facts is None:
+            raise SessionNotFoundError(f"Session not found: {session_id!r}", session_id=session_id)
+        runs, live = await self._list_runs(session_id, state)
+        behind = state is not None and facts is not None and state.head.position < facts.committed
+        if live and behind and not last:
+            return None  # A turn has just ended in the thread, and its state is being committed.
+        usage = await self._list_usage(session_id)
+        head = EMPTY if facts is None else await self._find_head(facts)
+        if head is None or not await self._is_unchanged(session_id, state, facts):
+            return None
+        if state is not None:
+            state = make_portable_state(state, head)
+            if not await self._holds(thread_id, state.head, head):
+                state = state.model_copy(update={"head": head})
+        thread = None if facts is None else _make_thread_part(facts, head)
+        part = SessionPart(
+            session_id=session_id,
+            parent=parent,
+            state=None if state is None else dump_state(state),
+            thread=thread,
+            children=len(children),
+            runs=len(runs),
+            usage=len(usage),
+        )
+        return SessionContents(
+            part,
+            tuple(map(dump_child, children)),
+            tuple(map(dump_run, runs)),
+            tuple(map(dump_usage, usage)),
+            thread_id,
+            None if facts is None else facts.epoch,
+        )
+
+    async def _load_state(self, session_id: str) -> SessionState | None:
+        return None if self._sessions is None else await self._sessions.load_state(session_id)
+
+    async def _find_facts(self, thread_id: str) -> ThreadFacts | None:
+        try:
+            return await self._threads.read_facts(thread_id)
+        except ThreadNotFoundError:
+            return None
+
+    async def _is_unchanged(
+        self, session_id: str, state: SessionState | None, facts: ThreadFacts | None
+    ) -> bool:
+        again = await self._load_state(session_id)
+        if (again and again.version) != (state and state.version):
+            return False
+        if facts is None:
+            return True
+        now = await self._find_facts(facts.thread_id)
+        return now is not None and (now.epoch, now.committed) == (facts.epoch, facts.committed)
+
+    async def _find_head(self, facts: ThreadFacts) -> Head | None:
+        """Where the finished turns end; None if the thread was cut meanwhile."""
+        if facts.head.position == facts.committed:
+            return facts.head
+        if not facts.committed:
+            return EMPTY
+        last_id = await self._read_id(facts.thread_id, facts.committed - 1)
+        return None if last_id is None else Head(position=facts.committed, last_id=last_id)
+
+    async def _holds(self, thread_id: str, wanted: Head, end: Head) -> bool:
+        if wanted in {EMPTY, end}:
+            return True
+        return await self._read_id(thread_id, wanted.position - 1) == wanted.last_id
+
+    async def _read_id(self, thread_id: str, position: int) -> str | None:
+        page = await self._threads.read(ReadPage.of_message(thread_id, position))
+        return page.messages[0].id if page.messages else None
+
+    async def _list_runs(self, session_id: str, state: SessionState | None) -> tuple[list[Run], bool]:
+        """Runs that are over, oldest first, and whether one is live."""
+        runs: list[Run] = []
+        cursor = None
+        while self._sessions is not None and state is not None:
+            page = await self._sessions.list_runs(session_id, limit=_RUNS, cursor=cursor)
+            runs += page.items
+            cursor = page.next_cursor
+            if cursor is None:
+                break
+        over = [run for run in runs if not run.status.live]
+        return over[::-1], len(over) < len(runs)
+
+    async def _list_usage(self, session_id: str) -> list[UsageEntry]:
+        entries: list[UsageEntry] = []
+        while True:
+            page = await self._usage.get_entries(session_id, limit=_ENTRIES, offset=len(entries))
+            entries += page
+            if len(page) < _ENTRIES:
+                return entries
+
+    # -- messages
+
+    async def read_messages(self, contents: SessionContents) -> AsyncIterator[tuple[int, StoredMessage]]:
+        """The messages up to the head, with their positions; ends early if the thread was cut."""
+        start, stop = 0, contents.head.position
+        while start < stop:
+            wanted = ReadPage(
+                contents.thread_id, start, stop, limit=_PAGE, max_bytes=_PAGE_BYTES, whole=False
+            )
+            page = await self._threads.read(wanted)
+            for position, message in enumerate(page.messages, start):
+                yield position, message
+            if not page.messages:
+                return
+            start += len(page.messages)
+
+    async def is_same_thread(self, contents: SessionContents) -> bool:
+        """Whether nobody has opened the thread since: only an open can cut it."""
+        if contents.epoch is None:
+            return True
+        facts = await self._find_facts(contents.thread_id)
+        return facts is not None and facts.epoch == contents.epoch
+
+    # -- children
+
+    async def list_children(self, session_id: str, known: set[str]) -> list[SubSessionRef]:
+        """Sub-agents' sessions of a session that are here and are not ``known``, in a lasting order."""
+        if self._sessions is None:
+            return []
+        refs = {}
+        for ref in await self._sessions.list_sub_session_refs(session_id):
+            state = None if ref.remote else await self._sessions.load_state(ref.sub_session_id)
+            if state is not None and state.parent_session_id == session_id:
+                refs[ref.sub_session_id] = ref
+        for ref in await self._list_unnamed_children(session_id):
+            refs.setdefault(ref.sub_session_id, ref)
+        return [ref for name, ref in refs.items() if name not in known]
+
+    async def _list_unnamed_children(self, session_id: str) -> list[SubSessionRef]:
+        """Sessions whose parent this is, by the list of all."""
+        assert self._sessions is not None  # asked before
+        found: list[SubSessionRef] = []
+        query = SessionQuery(
+            parent_session_id=session_id, order_by=OrderBy(field="created_at", direction="asc"), limit=_RUNS
+        )
+        while True:
+            page = await self._sessions.list_sessions(query)
+            found += [
+                SubSessionRef(sub_session_id=each.session_id, agent_type=each.agent_type)
+                for each in page.sessions
+            ]
+            if page.next_cursor is None:
+                return found
+            query = query.model_copy(update={"cursor": page.next_cursor})
+
+
+def _make_thread_part(facts: ThreadFacts, head: Head) -> ThreadPart | None:
+    if is_without_workflow(facts):
+        return ThreadPart(adapter=facts.adapter, head=head) if head != EMPTY else None
+    record = make_portable_record(parse_record(facts.slice), head)
+    return ThreadPart(adapter=facts.adapter, head=head, record=dump_record(record))

@@ -1,0 +1,79 @@
+"""Settings that are valid, and do not do what somebody may think."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from helix_temporal.doctor.settings import check_settings
+from helix_temporal.settings import Settings
+
+WELL: dict[str, Any] = {"redis_url": "redis://localhost/0", "s3_bucket": "threads"}
+
+
+def find_faults(**values: Any) -> list[tuple[str, str]]:
+    """What is not well, and by which words."""
+    found = check_settings(Settings(**{**WELL, **values}))
+    return [(each.status, each.says) for each in found if each.status != "ok"]
+
+
+def test_settings_that_are_well_are_one_line() -> None:
+    """It says where everything is, as an issue should."""
+    (only,) = check_settings(Settings(**WELL))
+    assert only.says == (
+        "deployment 'helix', task queue 'helix', threads in redis, state in redis, streams in redis, "
+        "archive in bucket 'threads'"
+    )
+
+
+@pytest.mark.parametrize(
+    ("values", "status", "said"),
+    [
+        ({"redis_url": None, "s3_bucket": None}, "failed", "no store of threads is set"),
+        ({"session_store": "memory"}, "warning", "the state of sessions in memory"),
+        ({"stream_store": "memory"}, "warning", "where no other process sees them"),
+        ({"s3_bucket": None}, "warning", "threads are in Redis alone"),
+        ({"s3_bucket": None, "keep_warm": True}, "warning", "HELIX_KEEP_WARM is set and does nothing"),
+        ({"s3_bucket": None, "read_v1": True}, "warning", "HELIX_READ_V1 is set and does nothing"),
+        (
+            {"s3_bucket": None, "archive_hmac_key": "x" * 16},
+            "warning",
+            "HELIX_ARCHIVE_HMAC_KEY is set and does nothing",
+        ),
+        ({"flush": "exit"}, "warning", "HELIX_FLUSH is 'exit'"),
+        ({"data_directory": Path("/data")}, "warning", "HELIX_DATA_DIRECTORY is set and does nothing"),
+        ({"telemetry_content": True}, "warning", "HELIX_TRACES is not set"),
+        ({"worker_deployment": "shop"}, "warning", "HELIX_BUILD_ID is not set"),
+        ({"temporal_api_key": "sesame"}, "warning", "with HELIX_TEMPORAL_TLS"),
+        ({"stream_ttl": 60}, "warning", "HELIX_STREAM_TTL is 60 s"),
+        (
+            {"redis_url": "redis://elsewhere/0", "allow_plaintext": True},
+            "warning",
+            "HELIX_ALLOW_PLAINTEXT is set",
+        ),
+        (
+            {"redis_url": "rediss://elsewhere/0", "s3_bucket": None, "cold_directory": Path("/cold")},
+            "warning",
+            "the archive is a directory of one machine",
+        ),
+    ],
+)
+def test_a_setting_that_does_not_do_what_it_seems_to_is_named(
+    values: dict[str, Any], status: str, said: str
+) -> None:
+    """With what to do; each is a mistake that somebody has searched for."""
+    assert [each for each in find_faults(**values) if each[0] == status and said in each[1]]
+
+
+def test_no_secret_is_told() -> None:
+    """What a doctor prints goes into issues."""
+    secrets = {
+        "redis_url": "rediss://me:sesame@elsewhere/0",
+        "postgres_dsn": "postgresql://me:sesame@elsewhere/x",
+        "temporal_api_key": "sesame",
+        "s3_access_key": "sesame",
+        "s3_secret_key": "sesame",
+        "archive_hmac_key": "sesame-sesame-sesame",
+        "other_reference_key": "sesame-sesame-sesame",
+    }
+    assert "sesame" not in str(check_settings(Settings(**{**WELL, **secrets})))
