@@ -215,7 +215,25 @@ async def test_runs_are_found_without_reading_all(
     monkeypatch.setattr(memory_scene.sessions.loop.rows, "read_page", read_page)
     page = await memory_scene.views.read_turns("s1", before=2_000)
     assert [each.number for each in page.turns] == list(range(981, 1_001))
-    assert sum(asked) < 400
+    assert sum(asked) < 800
+
+
+@pytest.mark.parametrize("place", [2, 30, 300])
+async def test_pages_have_the_right_numbers_after_many_turns_were_taken_back(
+    memory_scene: Scene, place: int
+) -> None:
+    """Old runs began at the same places; those whose messages stand there are shown."""
+    writer = await memory_scene.begin()
+    for at in range(400):
+        await writer.turn(user(f"u{at}"), answer(f"a{at}"))
+    await writer.rewind(place, f"a{place // 2 - 1}")
+    for at in range(400, 700):
+        await writer.turn(user(f"u{at}"), answer(f"a{at}"))
+    kept = [*range(1, place // 2 + 1), *range(401, 701)]
+    pages = await walk_back(memory_scene.views)
+    assert [turn.number for page in reversed(pages) for turn in page.turns] == kept
+    forward = await walk_forward(memory_scene.views)
+    assert [turn.number for page in forward for turn in page.turns] == kept
 
 
 async def test_a_turn_longer_than_a_page_is_shown_in_parts(scene: Scene) -> None:
