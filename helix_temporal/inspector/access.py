@@ -14,9 +14,9 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from helix_temporal.errors import InvalidConfigError
+from helix_temporal.views.access import Admits
 from helix_temporal.views.filters import SessionFilter
 from helix_temporal.views.models import SessionOverview
-from helix_temporal.views.sessions import Admits
 
 Action = Literal["approve", "answer", "stop"]
 ACTIONS: Final[frozenset[Action]] = frozenset({"approve", "answer", "stop"})

@@ -118,9 +118,16 @@ def test_an_error_is_told_with_its_type_once() -> None:
 
 def test_attempts_that_were_thrown_away_are_told_apart() -> None:
     """They stand in their turn, dimmed; its own numbers are those of the kept one."""
-    lost, kept = attempt(run_id="a", kept=False), attempt(run_id="b")
+    lost, kept = attempt(run_id="a", kept=False, status=RunStatus.ABORTED), attempt(run_id="b")
     assert outlines.split_attempts(turn(1, 1, attempts=(lost, kept))) == ((lost,), kept)
     assert outlines.split_attempts(turn(1, 1)) == ((), None)
+
+
+def test_a_run_that_has_stored_nothing_yet_is_not_a_discarded_one() -> None:
+    """While the first answer is being written, nothing was thrown away."""
+    running, aborted = attempt(kept=False), attempt(kept=False, status=RunStatus.ABORTED)
+    page = ConversationPage(session_id="s", thread_id="s", lost=(running, aborted))
+    assert outlines.list_lost(page) == (aborted,)
 
 
 def test_a_bar_is_as_wide_as_its_pieces_together() -> None:
