@@ -134,8 +134,9 @@ def name_wait(waiting: WaitingFor) -> str:
 
 
 def name_session(overview: SessionOverview) -> str:
-    """The title, or the id of a session that has none."""
-    return overview.title or overview.session_id
+    """The title; of a sub-agent's session without one its agent, as its id was made by us; else the id."""
+    made = overview.agent if overview.parent_session_id is not None else ""
+    return overview.title or made or overview.session_id
 
 
 def name_turn(turn: ConversationTurn) -> str:

@@ -1,8 +1,10 @@
 """Tool calls across sessions: which failed, and where they stand."""
 
-from collections.abc import AsyncIterator, Sequence
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 from helix_temporal.models.checkpoints import Run
 from helix_temporal.models.ids import make_result_id
@@ -12,7 +14,13 @@ from helix_temporal.models.usage import SubAgentUsageEntry, ToolUsageEntry, Usag
 from helix_temporal.views.access import ViewedSessions
 from helix_temporal.views.conversation import SessionFacts, build_conversation
 from helix_temporal.views.filters import SessionFilter
-from helix_temporal.views.models import ConversationCall, ConversationMessage, ConversationTurn, FoundCall
+from helix_temporal.views.models import (
+    ConversationCall,
+    ConversationMessage,
+    ConversationTurn,
+    FoundCall,
+    SessionOverview,
+)
 from helix_temporal.views.queries import iterate_sessions
 from helix_temporal.views.thread_parts import MAX_TURNS, read_part
 from helix_temporal.views.turn_pages import hide_session, read_facts
@@ -22,9 +30,10 @@ CallEntry = ToolUsageEntry | SubAgentUsageEntry
 
 _UNDER_WAY: Final = 3_600_000
 """Milliseconds that a session may have stood unchanged while one of its calls was under way."""
+_AT_ONCE: Final = 16
+"""Sessions about which usage is asked side by side."""
 _PARTS: Final = 40
 """Of one turn that are looked through for its calls: at 300 messages, 12,000."""
-_MOST_ENTRIES: Final = 10_000
 _FAILED: Final = frozenset({"failed", "denied", "expired"})
 
 
@@ -70,13 +79,56 @@ async def find_calls(
     A call whose message is in the thread no more, as its turn was aborted or taken back, is told as usage
     was recorded of it.  So is one of a thread that cannot be read.
     """
-    async for overview in iterate_sessions(viewed, _narrow_filter(wanted, calls)):
-        state = await viewed.find_state(overview.session_id)
-        if state is None:
-            continue  # deleted since
-        search = _SessionSearch(viewed, state, calls)
-        async for found in search.find_calls():
-            yield found.model_copy(update={"call": await hide_session(viewed, found.call)})
+    async for names in _gather_names(iterate_sessions(viewed, _narrow_filter(wanted, calls))):
+        sources = await asyncio.gather(*(_choose_source(viewed, each, calls) for each in names))
+        for session_id, source in zip(names, sources, strict=True):
+            state = None if source is None else await viewed.find_state(session_id)
+            if state is None:
+                continue  # no such call, or deleted since
+            search = _SessionSearch(viewed, state, calls)
+            async for found in search.find_calls(by_usage=source == "usage"):
+                yield found.model_copy(update={"call": await hide_session(viewed, found.call)})
+
+
+async def _gather_names(sessions: AsyncIterator[SessionOverview]) -> AsyncIterator[list[str]]:
+    """Ids of sessions, a few at a time."""
+    names: list[str] = []
+    async for each in sessions:
+        names.append(each.session_id)
+        if len(names) == _AT_ONCE:
+            yield names
+            names = []
+    if names:
+        yield names
+
+
+async def _choose_source(
+    viewed: ViewedSessions, session_id: str, wanted: CallFilter
+) -> Literal["usage", "thread"] | None:
+    """What tells of the calls of a session; None where usage was recorded, and of no such call."""
+    if not await viewed.usage.exists(session_id):
+        return "thread"
+    async with aclosing(_list_entries(viewed, session_id, wanted)) as entries:
+        return None if await anext(entries, None) is None else "usage"
+
+
+async def _list_entries(
+    viewed: ViewedSessions, session_id: str, wanted: CallFilter
+) -> AsyncGenerator[CallEntry]:
+    """What usage tells of the calls that may be wanted, oldest first."""
+    query: UsageQuery | None = UsageQuery(
+        session_id=session_id,
+        kinds=("tool", "subagent"),
+        since=wanted.since,
+        until=wanted.until,
+        limit=MAX_LIMIT,
+    )
+    while query is not None:
+        page = await viewed.usage.query_usage(query)
+        for entry in page.items:
+            if isinstance(entry, CallEntry) and wanted.matches_entry(entry):
+                yield entry
+        query = query.model_copy(update={"cursor": page.next_cursor}) if page.next_cursor else None
 
 
 async def find_session_calls(
@@ -112,38 +164,26 @@ class _SessionSearch:
     state: SessionState
     wanted: CallFilter
 
-    async def find_calls(self) -> AsyncIterator[FoundCall]:
-        """By what usage tells where it was recorded, else by all that the thread has."""
-        if self.viewed.sessions is not None and await self.viewed.usage.exists(self.state.session_id):
-            async for group in self._group_entries():
-                for found in await self._locate_calls(group):
-                    yield found
+    async def find_calls(self, *, by_usage: bool) -> AsyncIterator[FoundCall]:
+        """Those that usage tells of, or all that the thread has."""
+        if not by_usage:
+            async for found in self._scan_thread():
+                yield found
             return
-        async for found in self._scan_thread():
-            yield found
+        async for group in self._group_entries():
+            for found in await self._locate_calls(group):
+                yield found
 
     # -- by usage
 
     async def _group_entries(self) -> AsyncIterator[list[CallEntry]]:
-        """Entries that may be wanted, those of one turn together, oldest first."""
+        """Entries that may be wanted, those of one turn together."""
         group: list[CallEntry] = []
-        query: UsageQuery | None = UsageQuery(
-            session_id=self.state.session_id,
-            kinds=("tool", "subagent"),
-            since=self.wanted.since,
-            until=self.wanted.until,
-            limit=MAX_LIMIT,
-        )
-        while query is not None:
-            page = await self.viewed.usage.query_usage(query)
-            for entry in page.items:
-                if not isinstance(entry, CallEntry) or not self.wanted.matches_entry(entry):
-                    continue
-                if group and (entry.run_id != group[0].run_id or len(group) >= MAX_LIMIT):
-                    yield group
-                    group = []
-                group.append(entry)
-            query = query.model_copy(update={"cursor": page.next_cursor}) if page.next_cursor else None
+        async for entry in _list_entries(self.viewed, self.state.session_id, self.wanted):
+            if group and (entry.run_id != group[0].run_id or len(group) >= MAX_LIMIT):
+                yield group
+                group = []
+            group.append(entry)
         if group:
             yield group
 
@@ -194,7 +234,6 @@ class _SessionSearch:
     async def _scan_thread(self) -> AsyncIterator[FoundCall]:
         """Newest turns first, as far as the thread can be read."""
         thread_id = self.state.thread_id or self.state.session_id
-        entries = await self._list_entries()
         before: int | None = None
         while before is None or before > 0:
             found = await read_part(
@@ -204,20 +243,13 @@ class _SessionSearch:
                 return
             facts, _ = await read_facts(self.viewed, self.state, found.part)
             turns = build_conversation(found.part, facts, rows=None).turns
-            for result_id, asked in reversed(_index_calls(turns).items()):
-                at = entries[result_id].timestamp if result_id in entries else _time_of(asked.turn)
+            for asked in reversed(_index_calls(turns).values()):
+                at = _time_of(asked.turn)
                 if self.wanted.matches_time(at) and self.wanted.matches_call(asked.call):
                     yield self._tell_call(asked, at)
             if found.before is None:
                 return
             before = found.before
-
-    async def _list_entries(self) -> dict[str, CallEntry]:
-        """What usage tells of calls, by the ids of their results."""
-        entries = await self.viewed.usage.get_entries(
-            self.state.session_id, kinds=("tool", "subagent"), limit=_MOST_ENTRIES
-        )
-        return {_result_id_of(entry): entry for entry in entries if isinstance(entry, CallEntry)}
 
     # -- what is told
 

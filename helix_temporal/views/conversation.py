@@ -30,7 +30,7 @@ from helix_temporal.views.models import (
     TurnAttempt,
     WaitingFor,
 )
-from helix_temporal.views.shortening import PAGE_CHARACTERS, shorten_text, shorten_value
+from helix_temporal.views.shortening import PAGE_CHARACTERS, shorten_object, shorten_text, shorten_value
 from helix_temporal.views.usage import add_tokens, model_call_of, tokens_of_message
 
 MAX_ROWS: Final = 350
@@ -420,6 +420,8 @@ class _TurnBuilder:
         said = _read_content(placed, message, whole=self.most is None)
         text, cut = shorten_text(said.text, self.most)
         thinking, thinking_cut = shorten_text(said.thinking, self.most)
+        parts, parts_cut = _shorten_parts(said.parts, self.most)
+        metadata, metadata_cut = shorten_object(message.metadata, self.most)
         entry = self.usage.steps.get(placed.stored.id)
         asked = self.calls.by_position.get(placed.position, [])
         shown = asked[: self.rows.take(len(asked))]
@@ -429,7 +431,7 @@ class _TurnBuilder:
             role=_role_of(message, placed.row),
             text=text,
             thinking=thinking,
-            parts=said.parts,
+            parts=parts,
             calls=tuple(self._build_call(each) for each in shown),
             calls_left_out=len(asked) - len(shown),
             is_error=message.is_error,
@@ -437,9 +439,9 @@ class _TurnBuilder:
             format=message.format,
             step=entry.step_count if entry is not None else step,
             tokens=None if message.usage is None else tokens_of_message(message.usage),
-            metadata=message.metadata,
+            metadata=metadata,
             size=size,
-            cut=cut + thinking_cut,
+            cut=cut + thinking_cut + parts_cut + metadata_cut,
         )
 
     def _build_call(self, call: _Call) -> ConversationCall:
@@ -572,6 +574,16 @@ def _read_content(placed: _Placed, message: Message, *, whole: bool) -> _Said:
     others = [part for part in content if part.get("type") not in {"text", "thinking"}]
     parts = tuple(dict(each) if whole else _without_bytes(each) for each in others)
     return _Said("".join(texts), "".join(thoughts), parts)
+
+
+def _shorten_parts(
+    parts: tuple[dict[str, JsonValue], ...] | None, most: int | None
+) -> tuple[tuple[dict[str, JsonValue], ...] | None, int]:
+    """Parts as far as they fit; an image may be an address that holds all of its bytes."""
+    if parts is None:
+        return None, 0
+    shown = [shorten_object(each, most) for each in parts]
+    return tuple(part for part, _ in shown), sum(cut for _, cut in shown)
 
 
 def _without_bytes(part: Mapping[str, JsonValue]) -> dict[str, JsonValue]:

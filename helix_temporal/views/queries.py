@@ -1,6 +1,7 @@
 """From a filter of people to questions of the session store: lists of sessions, by pages."""
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -12,9 +13,12 @@ from helix_temporal.stores.protocols.sessions import SessionStore
 from helix_temporal.views.access import PASSING, ViewedSessions, overview_of
 from helix_temporal.views.filters import Need, SessionFilter
 from helix_temporal.views.models import SessionList, SessionOverview
+from helix_temporal.views.thread_parts import wait_for_archive
 
 _LOOKED_AT: Final = 2_000
 """Sessions that one page looks at, at most: where few of them match it comes short, with a cursor."""
+_AT_ONCE: Final = 16
+"""Sessions about which the stores are asked side by side."""
 _NEEDED: Final[dict[Need, SessionStatus]] = {
     "waiting": SessionStatus.PAUSED,
     "failed": SessionStatus.FAILED,
@@ -94,22 +98,20 @@ async def list_sessions(
     found: list[SessionOverview] = []
     parents: dict[str, str | None] = {}
     query = search.query.model_copy(update={"limit": limit, "cursor": cursor})
-    for looked_at in range(0, _LOOKED_AT, MAX_LIMIT):
+    for _ in range(0, _LOOKED_AT, MAX_LIMIT):
         page = await store.list_sessions(query)
-        for summary in page.sessions:
-            if await _matches(viewed, search, summary):
-                found.append(await viewed.show_overview(summary, parents))
-                if len(found) == limit:
-                    more = page.has_more or summary is not page.sessions[-1]
-                    return SessionList(
-                        sessions=tuple(found), next_cursor=_cursor_behind(summary) if more else None
-                    )
+        for summary in await _select_matching(viewed, search, page.sessions):
+            found.append(await viewed.show_overview(summary, parents))
+            if len(found) == limit:
+                more = page.has_more or summary is not page.sessions[-1]
+                return SessionList(
+                    sessions=tuple(found), next_cursor=_cursor_behind(summary) if more else None
+                )
         cursor = page.next_cursor
         if cursor is None:
             break
         # Few match: larger pages from here on.
         query = query.model_copy(update={"limit": MAX_LIMIT, "cursor": cursor})
-        del looked_at
     return SessionList(sessions=tuple(found), next_cursor=cursor)
 
 
@@ -122,9 +124,8 @@ async def iterate_sessions(viewed: ViewedSessions, wanted: SessionFilter) -> Asy
     query: SessionQuery | None = search.query.model_copy(update={"limit": MAX_LIMIT})
     while query is not None:
         page = await store.list_sessions(query)
-        for summary in page.sessions:
-            if await _matches(viewed, search, summary):
-                yield await viewed.show_overview(summary, parents)
+        for summary in await _select_matching(viewed, search, page.sessions):
+            yield await viewed.show_overview(summary, parents)
         query = query.model_copy(update={"cursor": page.next_cursor}) if page.next_cursor else None
 
 
@@ -139,23 +140,39 @@ def _cursor_behind(summary: SessionSummary) -> str:
     return encode_cursor(OrderBy().cursor_scope, summary.updated_at, summary.session_id)
 
 
-async def _matches(viewed: ViewedSessions, search: SessionSearch, summary: SessionSummary) -> bool:
-    if not viewed.is_admitted(overview_of(summary)):
-        return False
-    return not search.behind or await _is_behind(viewed, summary.session_id)
+async def _select_matching(
+    viewed: ViewedSessions, search: SessionSearch, summaries: Sequence[SessionSummary]
+) -> list[SessionSummary]:
+    """Those that may be seen and match what the session store cannot tell, in their order."""
+    seen = [each for each in summaries if viewed.is_admitted(overview_of(each))]
+    if not search.behind:
+        return seen
+    slots = asyncio.Semaphore(_AT_ONCE)
+
+    async def check(summary: SessionSummary) -> bool:
+        async with slots:
+            return await _is_behind(viewed, summary.session_id)
+
+    behind = await asyncio.gather(*(check(each) for each in seen))
+    return [each for each, wanted in zip(seen, behind, strict=True) if wanted]
 
 
 async def _is_behind(viewed: ViewedSessions, session_id: str) -> bool:
-    """Whether the archive lacks messages of a session; without an archive, none does."""
+    """Whether the archive lacks messages of a session; without an archive, none does.
+
+    The archive is only asked about those of which the hot store does not know that it has all.
+    """
     if viewed.sessions is None or not viewed.threads.archives:
         return False
-    state = await viewed.sessions.load_state(session_id)
-    if state is None:
-        return False
     try:
-        facts = await viewed.threads.read_facts(state.thread_id or session_id)
+        state = await viewed.sessions.load_state(session_id)
+        thread_id = session_id if state is None else state.thread_id or session_id
+        header = await viewed.threads.read_hot_header(thread_id)
+        if header is None or header.deleted or header.archived >= header.head.position:
+            return False
+        facts = await wait_for_archive(lambda: viewed.threads.read_facts(thread_id))
     except ThreadNotFoundError:
         return False
-    except PASSING:
+    except (*PASSING, TimeoutError):
         return True  # it does not answer, or is damaged: somebody has to look
     return facts.hot and facts.archived < facts.head.position

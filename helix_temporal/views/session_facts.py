@@ -5,18 +5,15 @@ from pydantic import ValidationError
 from helix_temporal.errors import HelixError
 from helix_temporal.models.messages import Message, decode_message
 from helix_temporal.models.states import SessionState
-from helix_temporal.models.store_calls import MAX_LIMIT, SessionQuery
 from helix_temporal.session.record import SessionRecord, find_suspension, parse_record
-from helix_temporal.stores.protocols.sessions import SessionStore
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadFacts
 from helix_temporal.views.access import PASSING, ViewedSessions, describe_problem, overview_of
+from helix_temporal.views.children import MAX_CHILDREN, list_by_parent
 from helix_temporal.views.conversation import attempt_of
-from helix_temporal.views.models import SessionOverview, SessionView, TurnAttempt, UsageSums, WaitingFor
+from helix_temporal.views.models import SessionView, TurnAttempt, UsageSums, WaitingFor
 from helix_temporal.views.places import find_thread, place_of
 from helix_temporal.views.usage import read_short_usage
 from helix_temporal.views.waits import list_waits, list_waits_of_thread
-
-MAX_CHILDREN = 500
 
 
 async def read_session(viewed: ViewedSessions, state: SessionState) -> SessionView:
@@ -100,27 +97,18 @@ async def _read_newest_run(viewed: ViewedSessions, session_id: str) -> TurnAttem
 
 
 async def _list_children(viewed: ViewedSessions, session_id: str) -> tuple[str, ...]:
-    """Sub-agents' sessions that the viewer may see, in the order in which they were called; 500 at most."""
+    """Sub-agents' sessions that the viewer may see: as they were called, then others; 500 at most."""
     if viewed.sessions is None:
         return ()
     refs = await viewed.sessions.list_sub_session_refs(session_id)
-    names = list(dict.fromkeys(each.sub_session_id for each in refs))[:MAX_CHILDREN]
-    known = await _list_by_parent(viewed.sessions, session_id) if names else {}
-    seen = [viewed.is_admitted(known[each]) if each in known else None for each in names]
-    found = [
-        name
-        for name, admitted in zip(names, seen, strict=True)
-        if admitted or (admitted is None and await viewed.find_state(name) is not None)
-    ]
+    known, _ = await list_by_parent(viewed.sessions, session_id)
+    names = dict.fromkeys([*(each.sub_session_id for each in refs), *known])
+    found: list[str] = []
+    for name in list(names)[:MAX_CHILDREN]:
+        if name in known:
+            seen = viewed.is_admitted(overview_of(known[name]))
+        else:
+            seen = await viewed.find_state(name) is not None
+        if seen:
+            found.append(name)
     return tuple(found)
-
-
-async def _list_by_parent(store: SessionStore, session_id: str) -> dict[str, SessionOverview]:
-    """Sessions that have this one as their parent, the newest few hundred."""
-    query: SessionQuery | None = SessionQuery(parent_session_id=session_id, limit=MAX_LIMIT, count=False)
-    found: dict[str, SessionOverview] = {}
-    while query is not None and len(found) < MAX_CHILDREN:
-        page = await store.list_sessions(query)
-        found.update((each.session_id, overview_of(each)) for each in page.sessions)
-        query = query.model_copy(update={"cursor": page.next_cursor}) if page.next_cursor else None
-    return found

@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from helix_temporal.models.states import SessionState, SubSessionRef
-from helix_temporal.models.store_calls import MAX_LIMIT, OrderBy, SessionQuery, SessionSummary
-from helix_temporal.stores.protocols.sessions import SessionStore
 from helix_temporal.views.access import PASSING, ViewedSessions, overview_of
+from helix_temporal.views.children import MAX_CHILDREN, count_by_parent, list_by_parent
 from helix_temporal.views.models import SessionBranch, SessionOverview, UsageSums
 from helix_temporal.views.places import find_thread
 from helix_temporal.views.session_facts import read_record
@@ -17,7 +16,6 @@ from helix_temporal.views.usage import add_usage, has_few_entries, read_short_us
 T = TypeVar("T")
 
 MAX_DEPTH: Final = 16
-MAX_SESSIONS: Final = 500
 _AT_ONCE: Final = 8
 """Sessions that the stores are asked for side by side."""
 
@@ -44,7 +42,7 @@ async def read_tree(viewed: ViewedSessions, state: SessionState) -> SessionBranc
     for depth in range(1, MAX_DEPTH + 1):
         found = await _map_some(level, lambda node: _list_children(viewed, node.overview.session_id))
         for node, below in zip(level, found, strict=True):
-            room = 0 if depth == MAX_DEPTH else MAX_SESSIONS - len(nodes)
+            room = 0 if depth == MAX_DEPTH else MAX_CHILDREN - len(nodes)
             nodes += _add_children(node, below, seen, room)
         level = [child for node in level for child in node.children]
         if not level:
@@ -87,10 +85,12 @@ async def _list_children(viewed: ViewedSessions, session_id: str) -> _Children:
     if viewed.sessions is None:
         return found
     refs = {each.sub_session_id: each for each in await viewed.sessions.list_sub_session_refs(session_id)}
-    summaries, more = await _list_by_parent(viewed.sessions, session_id)
+    summaries, more = await list_by_parent(viewed.sessions, session_id)
+    total = await count_by_parent(viewed.sessions, session_id) if more else len(summaries)
     names = list(dict.fromkeys([*refs, *summaries]))
-    found.left_out = more + len(names[MAX_SESSIONS:])
-    for name in names[:MAX_SESSIONS]:
+    looked_at = names[:MAX_CHILDREN]
+    found.left_out = max(total, len(names)) - len(looked_at)
+    for name in looked_at:
         if name in summaries:
             child: _Node | None = _Node(overview_of(summaries[name]))
         else:
@@ -110,22 +110,6 @@ async def _find_referred(viewed: ViewedSessions, ref: SubSessionRef) -> _Node | 
         return None
     state = await viewed.find_stored_state(ref.sub_session_id)
     return None if state is None else _Node(overview_of(state), state.thread_id)
-
-
-async def _list_by_parent(store: SessionStore, session_id: str) -> tuple[dict[str, SessionSummary], int]:
-    """Sessions that have this one as their parent, oldest first, and how many more there are."""
-    order = OrderBy(field="created_at", direction="asc")
-    query = SessionQuery(parent_session_id=session_id, order_by=order, limit=MAX_LIMIT, count=False)
-    found: dict[str, SessionSummary] = {}
-    while True:
-        page = await store.list_sessions(query)
-        found.update((each.session_id, each) for each in page.sessions)
-        if page.next_cursor is None:
-            return found, 0
-        if len(found) >= MAX_SESSIONS:
-            counted = await store.list_sessions(SessionQuery(parent_session_id=session_id, limit=1))
-            return found, max((counted.total or 0) - len(found), 0)
-        query = query.model_copy(update={"cursor": page.next_cursor})
 
 
 async def _read_usage(viewed: ViewedSessions, node: _Node) -> UsageSums:

@@ -1,8 +1,10 @@
 """What people are shown of a session that a workflow ran: the truth, and no read leaves a trace."""
 
+import asyncio
+import contextlib
 import hashlib
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,10 +15,12 @@ import redis.asyncio
 from helix_temporal.agents import Agent, ModelRequest, ModelResponse, ToolOutcome, agent_tool, tool
 from helix_temporal.backends import Backends
 from helix_temporal.blobs.s3 import S3Blobs
+from helix_temporal.client import workflow_id
 from helix_temporal.devstack import S3Endpoint
 from helix_temporal.models.checkpoints import RunStatus
 from helix_temporal.models.messages import ToolCall, Usage
 from helix_temporal.models.sessions import AskStatus, SessionOptions
+from helix_temporal.models.streams import RunEnded, RunStarted, StoredChunk, TextChunk
 from helix_temporal.models.waiting import ToolApproval
 from helix_temporal.settings import Settings
 from helix_temporal.testing.serving import Served, session_worker
@@ -192,6 +196,96 @@ async def test_turns_that_were_taken_back_are_told_where_they_stood(lived: Lived
     assert (await views.get_session(session_id)).turns == 4
     (failed,) = [each async for each in views.find_calls(failed=True)]
     assert (failed.turn, failed.call.name, failed.call.arguments) == (2, "broken", None)
+
+
+async def test_a_state_is_compared_with_what_it_was(lived: Lived) -> None:
+    """Which step wrote it is seen by the checkpoints: the tool's change is in that of its turn."""
+    views, session_id = lived.views, lived.session_id
+    checkpoints = (await views.list_checkpoints(session_id)).checkpoints[::-1]
+    assert (await views.get_state(session_id)).values == {"counted": "ducks"}
+    first = checkpoints[0]
+    assert (await views.get_state(session_id, first.checkpoint_id)).values == {}
+    compared = await views.compare_states(session_id, first.checkpoint_id)
+    assert [(each.path, each.change, each.after) for each in compared.differences] == [
+        ("/counted", "added", "ducks")
+    ]
+    (wrote,) = {each.run_id for each in checkpoints if each.tool_calls}
+    runs = {each.run_id: each for each in (await views.list_runs(session_id)).runs}
+    assert runs[wrote or ""].turn == 2
+
+
+async def test_runs_are_told_with_their_executions_and_model_calls(lived: Lived) -> None:
+    """From a run that went wrong one goes to Temporal's page, and sees what it cost."""
+    handle = lived.served.sessions.session(lived.session_id, agent="main")
+    await handle.rewind_to_turn(2)
+    page = await lived.views.list_runs(lived.session_id)
+    assert [(each.turn, each.kept) for each in page.runs] == [(3, False), (2, True), (1, True)]
+    assert [len(each.model_calls) for each in page.runs] == [2, 2, 1]
+    assert {each.workflow_id for each in page.runs} == {workflow_id(lived.session_id)}
+    assert all(each.workflow_run_id and each.ended_at for each in page.runs)
+
+
+async def test_a_place_tells_of_the_archive(lived: Lived) -> None:
+    """Redis may go: all of the session is in S3."""
+    place = await lived.views.get_place(lived.session_id)
+    assert (place.messages, place.archived, place.unarchived) == (11, 11, 0)
+    assert (place.segments[0].first, place.segments[-1].stop) == (0, 11)
+    assert place.problem is None
+    audit = await lived.views.verify_thread(lived.session_id)
+    assert audit is not None
+    assert (audit.problems, audit.unarchived) == ((), 0)
+
+
+async def test_a_turn_is_followed_while_it_runs(lived: Lived) -> None:
+    """Whoever opened the page before it began sees it from its first chunk on, and the next one."""
+    async with contextlib.aclosing(lived.views.follow_session(lived.session_id)) as chunks:
+        following = asyncio.ensure_future(read_until_ended(chunks))
+        await lived.ask("one")
+        first = await following
+        following = asyncio.ensure_future(read_until_ended(chunks))
+        await lived.ask("two")
+        second = await following
+    assert [each.chunk.type for each in (first[0], second[0])] == ["run_started"] * 2
+    assert [text_of(each) for each in (first, second)] == ["re: one", "re: two"]
+    assert second[0].sequence == first[-1].sequence + 1
+
+
+async def test_whoever_comes_in_the_middle_of_a_turn_sees_it_from_its_begin(lived: Lived) -> None:
+    """It waits for somebody; what it said so far is shown live as it stands, and then what follows."""
+    views, session_id = lived.views, lived.session_id
+    await lived.ask("wipe")
+    place = await views.find_live_place(session_id)
+    (waiting,) = (await views.get_session(session_id)).waiting
+    async with contextlib.aclosing(views.follow_session(session_id, place)) as chunks:
+        following = asyncio.ensure_future(read_until_ended(chunks))
+        approval = ToolApproval(approval_id=waiting.call_id, approved=True)
+        await lived.served.sessions.session(session_id).submit_approval(approval, wait=True)
+        found = await following
+    assert isinstance(found[0].chunk, RunStarted)
+    assert found[0].chunk.turn == 4
+    assert text_of(found) == "re: wiped disk"
+
+
+async def test_following_ends_with_the_session(lived: Lived) -> None:
+    """It was deleted while a page showed it."""
+    views = lived.views
+    following = asyncio.ensure_future(anext(views.follow_session(lived.session_id), None))
+    handle = lived.served.sessions.session(lived.session_id)
+    await handle.delete()
+    assert await following is None
+
+
+async def read_until_ended(chunks: AsyncGenerator[StoredChunk]) -> list[StoredChunk]:
+    """All chunks up to the end of a turn."""
+    found = [await anext(chunks)]
+    while not isinstance(found[-1].chunk, RunEnded):
+        found.append(await anext(chunks))
+    return found
+
+
+def text_of(chunks: Sequence[StoredChunk]) -> str:
+    """All text of the model's."""
+    return "".join(each.chunk.delta for each in chunks if isinstance(each.chunk, TextChunk))
 
 
 async def test_no_read_changes_a_byte(lived: Lived) -> None:

@@ -46,6 +46,17 @@ class FlushContract(ColdFixtures):
         assert (receipt.status, receipt.head, receipt.committed) == (FlushStatus.ARCHIVED, author.head, 2)
         assert (await author.facts()).archived == 4
 
+    async def test_a_hot_header_is_read_without_the_archive(self, author: Author, blobs: FaultyBlobs) -> None:
+        """It is asked for while the archive is away; a cold thread has none."""
+        await author.turn()
+        blobs.forget()
+        assert await author.threads.read_hot_header(author.thread_id) is not None
+        assert blobs.calls == ()
+        await author.go_cold()
+        blobs.forget()
+        assert await author.threads.read_hot_header(author.thread_id) is None
+        assert blobs.calls == ()
+
     async def test_a_second_flush_writes_nothing(self, author: Author, blobs: FaultyBlobs) -> None:
         """The activity is tried again; the session flushes at its end, too."""
         await author.turn()

@@ -146,3 +146,17 @@ class ReadContract(ThreadFixtures):
         assert (facts.thread_id, facts.head, facts.committed) == (author.thread_id, author.head, 2)
         assert (facts.epoch, facts.owner, facts.closed, facts.hot) == (author.epoch, "run-1", False, True)
         assert facts.size == size_of(await author.everything())
+
+    async def test_the_hot_header_says_where_the_hot_thread_stands(self, author: Author) -> None:
+        """Who shows a session while the archive is away shows what it has; reading it changes nothing."""
+        await author.turn()
+        await author.asks_for_tools()
+        before = await author.image()
+        header = await author.threads.read_hot_header(author.thread_id)
+        assert header is not None
+        assert (header.head, header.committed, header.epoch) == (author.head, 2, author.epoch)
+        assert await author.image() == before
+
+    async def test_a_thread_that_is_not_there_has_no_hot_header(self, threads: ThreadStore) -> None:
+        """As one that is cold: nothing of it is hot."""
+        assert await threads.read_hot_header("nowhere") is None

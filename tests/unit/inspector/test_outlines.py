@@ -63,6 +63,13 @@ def test_a_session_runs_waits_or_is_idle() -> None:
     assert outlines.mark_now(SessionView(overview=failed)) == ("failed", "bad")
 
 
+def test_a_session_is_called_by_what_people_know() -> None:
+    """Its title; an id that we made for a sub-agent tells less than its agent's name."""
+    assert outlines.name_session(overview("s", title="Refund", agent="support")) == "Refund"
+    assert outlines.name_session(overview("s", agent="support")) == "s"
+    assert outlines.name_session(overview("s>a>x9", agent="clerk", parent_session_id="s")) == "clerk"
+
+
 def test_every_state_has_words() -> None:
     """A new one must not break a page that meets it first."""
     assert {outlines.mark_run(attempt(status=each)).word for each in RunStatus}

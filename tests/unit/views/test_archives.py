@@ -117,6 +117,15 @@ async def test_sessions_of_which_the_archive_has_not_all_are_behind(archived: Ar
     assert (place.archived, place.unarchived) == (2 * TURNS, 2)
 
 
+async def test_what_is_behind_is_known_while_the_archive_is_away(archived: Archived) -> None:
+    """That is when somebody asks for it."""
+    archived.tiers.blobs.fail(BlobFault.ERROR_BEFORE, times=1_000)
+    behind = SessionFilter(need="behind")
+    said, told = encode_messages([user("u-new"), answer("a-new")])
+    await archived.author.append(archived.author.step(said, answer=told))
+    assert [each.session_id async for each in archived.views.iterate_sessions(behind)] == ["t"]
+
+
 async def test_a_session_that_is_cold_is_read(archived: Archived) -> None:
     """Long after its last turn, without making it hot again."""
     await archived.author.go_cold()

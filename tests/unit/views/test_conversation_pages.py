@@ -372,3 +372,18 @@ async def test_images_are_named_without_their_bytes(scene: Scene) -> None:
     assert turn.messages[0].text == "see"
     assert turn.messages[0].parts == ({"type": "image", "media_type": "image/png", "bytes": 3_000},)
     assert (await scene.views.read_message("s1", 0)).message.parts == (image,)
+
+
+async def test_what_is_large_beside_the_text_is_cut_as_well(scene: Scene) -> None:
+    """A picture as an address that holds its bytes, or metadata of an application that keeps all there."""
+    writer = await scene.begin()
+    address = "data:image/png;base64," + "QUJD" * 10_000
+    image = {"type": "image", "media_type": "image/png", "url": address}
+    metadata = {"trace": "t" * 50_000}
+    await writer.turn(Message(id="u1", role="user", content=(image,), metadata=metadata), answer("a1"))
+    (turn,) = (await scene.views.read_turns("s1")).turns
+    said = turn.messages[0]
+    assert len(said.model_dump_json()) < 12_000
+    assert said.cut > 80_000
+    whole = (await scene.views.read_message("s1", 0)).message
+    assert (whole.parts, whole.metadata, whole.cut) == ((image,), metadata, 0)

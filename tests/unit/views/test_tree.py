@@ -7,9 +7,10 @@ import pytest
 
 from helix_temporal import Backends
 from helix_temporal.models.states import CreateSession
+from helix_temporal.views.children import MAX_CHILDREN
 from helix_temporal.views.models import SessionBranch
 from helix_temporal.views.sessions import SessionViews
-from helix_temporal.views.tree import MAX_DEPTH, MAX_SESSIONS
+from helix_temporal.views.tree import MAX_DEPTH
 from tests.unit.views._backends import (
     PLACES,
     add_child,
@@ -106,11 +107,11 @@ async def test_a_tree_has_only_so_many_sessions(tmp_path: Path) -> None:
     """A session that called thousands: the page shows the first ones, and how many there are more."""
     async with open_stores("memory", tmp_path) as stores:
         await create(stores, "a")
-        for number in range(MAX_SESSIONS + 210):
+        for number in range(MAX_CHILDREN + 210):
             options = CreateSession(parent_session_id="a")
             await stores.sessions.create_session(f"c{number:04}", options)
         await refer_to(stores, "a", *(f"c{number:04}" for number in range(20)))
         tree = await SessionViews(stores).get_tree("a")
-    assert len(ids_in(tree)) == MAX_SESSIONS
+    assert len(ids_in(tree)) == MAX_CHILDREN
     assert ids_in(tree)[1:3] == ["c0000", "c0001"]
     assert tree.left_out == 211

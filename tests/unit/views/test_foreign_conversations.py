@@ -1,0 +1,33 @@
+"""Conversations that a framework wrote, shown as ours are: who says what, and each call with its result."""
+
+import pytest
+
+from tests.unit.models._foreign_rows import CONVERSATIONS
+from tests.unit.models.test_foreign_rows import messages_of
+from tests.unit.views._scene import Scene
+
+
+@pytest.mark.parametrize("name", CONVERSATIONS)
+async def test_a_frameworks_conversation_is_read_by_turns(memory_scene: Scene, name: str) -> None:
+    """Its users look at it in the same page; nothing of it is shown as raw rows where it can be read."""
+    form, rows = CONVERSATIONS[name]
+    writer = await memory_scene.begin()
+    await writer.append(*messages_of(form, [each.row for each in rows]))
+    page = await memory_scene.views.read_turns("s1")
+    assert [turn.number for turn in page.turns] == [1, 2]
+    first, second = page.turns
+    said = [(each.role, each.text) for turn in page.turns for each in turn.messages if each.text]
+    spoken = [each for each in said if each[1] in {"Look", "Done.", "And now?", "Bye."}]
+    assert spoken == [
+        ("user", "Look"),
+        ("assistant", "Done."),
+        ("user", "And now?"),
+        ("assistant", "Bye."),
+    ]
+    calls = {call.call_id: call for each in first.messages for call in each.calls}
+    expected = {call for each in rows for call in each.calls}
+    assert set(calls) == expected
+    assert {call.status for call in calls.values()} == {"done"}
+    assert {call.name for call in calls.values()} - {""} == {"look"}
+    assert all(call.result_position is not None and call.result is not None for call in calls.values())
+    assert (first.tool_calls, second.tool_calls) == (len(expected), 0)
