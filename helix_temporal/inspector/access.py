@@ -17,17 +17,11 @@ from starlette.responses import RedirectResponse, Response
 from helix_temporal.agents import Agent
 from helix_temporal.client import ReadableStores
 from helix_temporal.errors import InvalidConfigError
-<<<<<<< HEAD
-from helix_temporal.views.access import Admits
-from helix_temporal.views.filters import SessionFilter
-from helix_temporal.views.models import SessionOverview
-=======
 from helix_temporal.views import SessionViews
 from helix_temporal.views.access import Admits
 from helix_temporal.views.filters import SessionFilter
 from helix_temporal.views.models import FoundCall, SessionList, SessionOverview
 from helix_temporal.views.sessions import EVERY_SESSION
->>>>>>> e8d4b801d59d079b8359756e27943c2fe897b0d7
 
 Action = Literal["approve", "answer", "stop"]
 ACTIONS: Final[frozenset[Action]] = frozenset({"approve", "answer", "stop"})
