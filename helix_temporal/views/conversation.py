@@ -35,6 +35,8 @@ from helix_temporal.views.usage import add_tokens, model_call_of, tokens_of_mess
 
 MAX_ROWS: Final = 350
 """Messages and calls on a page."""
+_MOST_ATTEMPTS: Final = 20
+"""Of one turn, and those that belong to none, the newest are shown; the list of runs has all."""
 THROWN_AWAY: Final = frozenset({RunStatus.ABORTED, RunStatus.SUPERSEDED})
 """Runs whose messages are in the thread no more."""
 _MOST_IDS: Final = 10_000
@@ -326,10 +328,10 @@ def _assign_runs(
         elif _is_lost_here(part, head.position):
             lost.append(run)
     attempts = {
-        at: tuple(_attempt_of(run, usage, kept=run is _kept_run(each)) for run in each)
+        at: tuple(_attempt_of(run, usage, kept=run is _kept_run(each)) for run in each[-_MOST_ATTEMPTS:])
         for at, each in found.items()
     }
-    return attempts, tuple(_attempt_of(run, usage, kept=False) for run in lost)
+    return attempts, tuple(_attempt_of(run, usage, kept=False) for run in lost[-_MOST_ATTEMPTS:])
 
 
 def _place_of(part: ThreadPart, at: int) -> tuple[int, str | None]:

@@ -411,3 +411,19 @@ async def test_of_a_long_session_a_page_reads_the_usage_of_its_own_messages(scen
     (aborted,) = page.lost
     assert [each.tokens.input for each in aborted.model_calls] == [10]
     assert page.problem is None
+
+
+async def test_of_a_turn_that_is_tried_for_ever_the_newest_attempts_are_shown(memory_scene: Scene) -> None:
+    """An application that asks again in a loop does not burst the page."""
+    writer = await memory_scene.begin()
+    await writer.turn(user("u1"), answer("a1"))
+    for _ in range(250):
+        await writer.start()
+        await writer.end(RunStatus.ABORTED)
+    page = await memory_scene.views.read_turns("s1")
+    assert [each.turn for each in page.lost] == list(range(232, 252))
+    await writer.turn(user("u2"), answer("a2"))
+    page = await memory_scene.views.read_turns("s1")
+    assert places(page) == [(1, 0, 2), (252, 2, 4)]
+    assert [each.turn for each in page.turns[1].attempts] == list(range(233, 253))
+    assert page.lost == ()
