@@ -30,12 +30,14 @@ from helix_temporal.views.models import (
     TurnAttempt,
     WaitingFor,
 )
-from helix_temporal.views.shortening import PAGE_CHARACTERS, shorten_text, shorten_value
+from helix_temporal.views.shortening import PAGE_CHARACTERS, shorten_object, shorten_text, shorten_value
 from helix_temporal.views.usage import add_tokens, model_call_of, tokens_of_message
 
 MAX_ROWS: Final = 350
 """Messages and calls on a page."""
-_THROWN_AWAY: Final = frozenset({RunStatus.ABORTED, RunStatus.SUPERSEDED})
+THROWN_AWAY: Final = frozenset({RunStatus.ABORTED, RunStatus.SUPERSEDED})
+"""Runs whose messages are in the thread no more."""
+_MOST_IDS: Final = 10_000
 _ROLES: Final[dict[str, Any]] = {
     Kind.USER: "user",
     Kind.ANSWER: "assistant",
@@ -282,6 +284,22 @@ class _RecordedUsage:
         return tuple(model_call_of(each) for each in self.models.get(run_id, ()))
 
 
+def list_entry_ids(part: ThreadPart) -> list[str]:
+    """The ids under which usage was recorded of the steps and calls in a part of a thread."""
+    ids: list[str] = []
+    for placed in _place_messages(part):
+        message = placed.message
+        if message is None or message.role != "assistant":
+            continue
+        ids.append(f"step/{message.id}")
+        if message.summary_usage is not None:
+            ids.append(f"summary/{message.summary_usage.id}")
+        for at in range(len(message.tool_calls)):
+            result_id = make_result_id(message.id, at)
+            ids += (f"tool/{result_id}", f"child/{result_id}", f"tool-tokens/{result_id}")
+    return ids[:_MOST_IDS]
+
+
 # ---- runs -------------------------------------------------------------------------------------------
 
 
@@ -326,7 +344,7 @@ def _is_lost_here(part: ThreadPart, position: int) -> bool:
 
 def _kept_run(runs: Sequence[Run]) -> Run | None:
     """The run whose messages stand there: the newest that was not thrown away."""
-    kept = [run for run in runs if run.status not in _THROWN_AWAY]
+    kept = [run for run in runs if run.status not in THROWN_AWAY]
     return kept[-1] if kept else None
 
 
@@ -420,6 +438,8 @@ class _TurnBuilder:
         said = _read_content(placed, message, whole=self.most is None)
         text, cut = shorten_text(said.text, self.most)
         thinking, thinking_cut = shorten_text(said.thinking, self.most)
+        parts, parts_cut = _shorten_parts(said.parts, self.most)
+        metadata, metadata_cut = shorten_object(message.metadata, self.most)
         entry = self.usage.steps.get(placed.stored.id)
         asked = self.calls.by_position.get(placed.position, [])
         shown = asked[: self.rows.take(len(asked))]
@@ -429,7 +449,7 @@ class _TurnBuilder:
             role=_role_of(message, placed.row),
             text=text,
             thinking=thinking,
-            parts=said.parts,
+            parts=parts,
             calls=tuple(self._build_call(each) for each in shown),
             calls_left_out=len(asked) - len(shown),
             is_error=message.is_error,
@@ -437,9 +457,9 @@ class _TurnBuilder:
             format=message.format,
             step=entry.step_count if entry is not None else step,
             tokens=None if message.usage is None else tokens_of_message(message.usage),
-            metadata=message.metadata,
+            metadata=metadata,
             size=size,
-            cut=cut + thinking_cut,
+            cut=cut + thinking_cut + parts_cut + metadata_cut,
         )
 
     def _build_call(self, call: _Call) -> ConversationCall:
@@ -572,6 +592,16 @@ def _read_content(placed: _Placed, message: Message, *, whole: bool) -> _Said:
     others = [part for part in content if part.get("type") not in {"text", "thinking"}]
     parts = tuple(dict(each) if whole else _without_bytes(each) for each in others)
     return _Said("".join(texts), "".join(thoughts), parts)
+
+
+def _shorten_parts(
+    parts: tuple[dict[str, JsonValue], ...] | None, most: int | None
+) -> tuple[tuple[dict[str, JsonValue], ...] | None, int]:
+    """Parts as far as they fit; an image may be an address that holds all of its bytes."""
+    if parts is None:
+        return None, 0
+    shown = [shorten_object(each, most) for each in parts]
+    return tuple(part for part, _ in shown), sum(cut for _, cut in shown)
 
 
 def _without_bytes(part: Mapping[str, JsonValue]) -> dict[str, JsonValue]:

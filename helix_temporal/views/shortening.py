@@ -1,6 +1,7 @@
 """Long texts and values cut for a page, which tells how much it leaves out."""
 
 import json
+from collections.abc import Mapping
 from typing import Final
 
 from pydantic import JsonValue
@@ -25,6 +26,13 @@ def shorten_value(value: JsonValue, most: int | None) -> tuple[JsonValue, int]:
         return value, 0
     budget = _Budget(most)
     return budget.shorten(value), budget.left_out
+
+
+def shorten_object(value: Mapping[str, JsonValue], most: int | None) -> tuple[dict[str, JsonValue], int]:
+    """As `shorten_value`."""
+    given = dict(value)
+    shown, left_out = shorten_value(given, most)
+    return (shown if isinstance(shown, dict) else given), left_out
 
 
 def count_characters(value: JsonValue) -> int:

@@ -372,3 +372,42 @@ async def test_images_are_named_without_their_bytes(scene: Scene) -> None:
     assert turn.messages[0].text == "see"
     assert turn.messages[0].parts == ({"type": "image", "media_type": "image/png", "bytes": 3_000},)
     assert (await scene.views.read_message("s1", 0)).message.parts == (image,)
+
+
+async def test_what_is_large_beside_the_text_is_cut_as_well(scene: Scene) -> None:
+    """A picture as an address that holds its bytes, or metadata of an application that keeps all there."""
+    writer = await scene.begin()
+    address = "data:image/png;base64," + "QUJD" * 10_000
+    image = {"type": "image", "media_type": "image/png", "url": address}
+    metadata = {"trace": "t" * 50_000}
+    await writer.turn(Message(id="u1", role="user", content=(image,), metadata=metadata), answer("a1"))
+    (turn,) = (await scene.views.read_turns("s1")).turns
+    said = turn.messages[0]
+    assert len(said.model_dump_json()) < 12_000
+    assert said.cut > 80_000
+    whole = (await scene.views.read_message("s1", 0)).message
+    assert (whole.parts, whole.metadata, whole.cut) == ((image,), metadata, 0)
+
+
+async def test_of_a_long_session_a_page_reads_the_usage_of_its_own_messages(scene: Scene) -> None:
+    """Of 10⁵ model calls it takes those that it shows, and the attempts that were aborted at its place."""
+    writer = await scene.begin()
+    for at in range(3):
+        run = await writer.start()
+        asked = (user(f"u{at}"), answer(f"a{at}", "", call()), result(f"a{at}"), answer(f"b{at}"))
+        await writer.append(*asked)
+        await writer.record_model_call(f"a{at}", run)
+        await writer.record_tool_call(f"a{at}", run)
+        await writer.record_model_call("elsewhere", run)
+        await writer.end()
+    run = await writer.start()
+    await writer.record_model_call("thrown away", run)
+    await writer.end(RunStatus.ABORTED)
+    state = await scene.views.load_state("s1")
+    await scene.sessions.save_state("s1", state.model_copy(update={"step_count": 100_000}))
+    page = await scene.views.read_turns("s1", after=4, limit=2)
+    assert [turn.tokens.input for turn in page.turns] == [10, 10]
+    assert [turn.messages[1].calls[0].duration_ms for turn in page.turns] == [5, 5]
+    (aborted,) = page.lost
+    assert [each.tokens.input for each in aborted.model_calls] == [10]
+    assert page.problem is None
