@@ -301,17 +301,15 @@ class _Target:
             SessionExistsError, ThreadExistsError: Another one is here.
         """
         stated = await self._has_state(place)
-        if place.thread_id is None:
-            return stated or place.state is None
-        facts = await self._find_facts(place.thread_id)
-        if facts is not None and (facts.head, facts.committed) == (place.head, place.head.position):
+        facts = await self._find_facts(place.thread_id or place.session_id)
+        if _ends_as(facts, place):
             if stated or place.state is None:
                 return True
         elif stated:
             raise _exists_error(place.session_id)
         if facts is not None and not _may_write(facts, place):
             raise ThreadExistsError(
-                f"thread {place.thread_id!r} exists, and is not of this import; choose another id"
+                f"thread {facts.thread_id!r} exists, and is not of this import; choose another id"
             )
         return False
 
@@ -442,6 +440,13 @@ class _Target:
                 f"thread {thread_id!r}: imported, and not archived, which is required; import it again",
                 thread_id=thread_id,
             )
+
+
+def _ends_as(facts: ThreadFacts | None, place: _Place) -> bool:
+    """Whether a thread that is here, or is not, ends as that of the file."""
+    if place.thread_id is None:
+        return facts is None or facts.head == EMPTY
+    return facts is not None and (facts.head, facts.committed) == (place.head, place.head.position)
 
 
 def _may_write(facts: ThreadFacts, place: _Place) -> bool:

@@ -1,5 +1,6 @@
 """Imports that are broken off: nobody sees half a session, and a repeat ends them."""
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -149,6 +150,17 @@ class _TakesOver:
             epoch = next_epoch(0, step.epoch)
             await self._threads.open(OpenThread("s", epoch, "somebody", Create.AUTO))
         return appended
+
+
+@pytest.mark.parametrize("archive", [False, True], ids=["hot alone", "with an archive"])
+async def test_two_imports_of_a_file_at_once_make_one_session(archive: bool, tmp_path: Path) -> None:
+    """Somebody lost patience: at worst one of the two is refused, and a repeat finds all of it."""
+    data = await _make_file()
+    settings: dict[str, Any] = {"cold_directory": tmp_path} if archive else {}
+    async with open_memory(**settings) as target:
+        await asyncio.gather(*(import_bytes(target, data) for _ in range(3)), return_exceptions=True)
+        await import_bytes(target, data)
+        assert await export_bytes(target, children=True) == data
 
 
 async def test_the_archive_is_filled_as_the_import_goes(tmp_path: Path) -> None:

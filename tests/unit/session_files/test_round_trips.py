@@ -139,6 +139,17 @@ async def test_a_foreign_thread_of_the_id_stays(open_target: Opener) -> None:
         assert (await target.threads.read_facts("s")).owner == "somebody"
 
 
+async def test_a_session_without_messages_is_not_put_over_a_thread() -> None:
+    """It would show somebody else's conversation as its own."""
+    async with open_memory() as source, open_memory() as target:
+        await source.sessions.create_session("s", CreateSession(title="Nothing yet"))
+        data = await export_bytes(source)
+        await target.threads.open(OpenThread("s", 1, "somebody"))
+        with pytest.raises(ThreadExistsError):
+            await import_bytes(target, data)
+        assert not await target.sessions.session_exists("s")
+
+
 async def test_a_deleted_session_is_imported_again(open_target: Opener) -> None:
     """That is what people keep files for."""
     async with open_memory() as source, open_target() as target:
@@ -298,6 +309,33 @@ async def test_a_thread_that_is_cut_meanwhile_is_read_again() -> None:
         # From the second page on the old thread would have had other texts.
         assert data.count(b'{"message"') == 8
         assert b"Where is order 3?" not in data
+
+
+async def test_a_thread_that_is_opened_again_and_again_is_written() -> None:
+    """Each turn of a session that ends after its answer opens the thread: none of that cuts it."""
+    async with open_memory() as source:
+        await make_session(source)
+        plain = await export_bytes(source)
+        opening = _OpenEachTime(source)
+        assert (await export_whole(replace_threads(source, opening)))[0] == plain
+        assert opening.opens >= 2
+
+
+class _OpenEachTime:
+    """Threads of which one is opened after each page that is read of it."""
+
+    def __init__(self, stores: Backends) -> None:
+        self._threads, self.opens = stores.threads, 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._threads, name)
+
+    async def read(self, request: Any) -> Any:
+        page = await self._threads.read(request)
+        self.opens += 1
+        facts = await self._threads.read_facts("s")
+        await self._threads.open(OpenThread("s", facts.epoch + 2, f"workflow {self.opens}"))
+        return page
 
 
 class _CutOnce:
