@@ -6,7 +6,7 @@ from typing import Final, Literal, NamedTuple
 from pydantic import JsonValue
 
 from helix_temporal.models.checkpoints import RunStatus
-from helix_temporal.models.states import SessionStatus
+from helix_temporal.models.states import ErrorInfo, SessionStatus
 from helix_temporal.views.models import (
     ContextPart,
     ConversationCall,
@@ -151,6 +151,13 @@ def split_attempts(turn: ConversationTurn) -> tuple[tuple[TurnAttempt, ...], Tur
     """The attempts of a turn that were thrown away, and the one whose messages are in the thread."""
     kept = [each for each in turn.attempts if each.kept]
     return tuple(each for each in turn.attempts if not each.kept), kept[-1] if kept else None
+
+
+def describe_error(error: ErrorInfo) -> str:
+    """An error's type and message; the type once, as some messages begin with it."""
+    if not error.type or error.message.startswith(error.type):
+        return error.message
+    return f"{error.type}: {error.message}" if error.message else error.type
 
 
 def find_reason(attempt: TurnAttempt) -> str:

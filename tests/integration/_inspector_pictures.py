@@ -24,7 +24,8 @@ KEPT: Final[Mapping[str, frozenset[str]]] = {
     "dark": frozenset({"sessions", "conversation", "context", "calls"}),
     "narrow": frozenset({"sessions", "conversation", "context", "calls", "timeline"}),
 }
-"""The pages that are kept dark and narrow, as pictures take room; of all the others the light one is."""
+"""Which are kept dark and narrow, as pictures take room; light all are but those that show little here."""
+LITTLE: Final = frozenset({"maintenance"})
 MODES: Final[Mapping[str, dict[str, Any]]] = {
     "light": {"viewport": {"width": 1280, "height": 800}, "color_scheme": "light"},
     "dark": {"viewport": {"width": 1280, "height": 800}, "color_scheme": "dark"},
@@ -50,6 +51,7 @@ async def find_paths(env: HelixEnv, inspector: Inspector) -> dict[str, str]:
         "sessions": path("sessions"),
         "calls": f"{path('calls')}?failed=1&when=today",
         "waiting": path("waiting"),
+        "maintenance": path("maintenance"),
         "conversation": f"{one('conversation')}#turn-{returned.number}",
         "context": one("context", position=label),
         "state": one("state"),
@@ -86,7 +88,7 @@ async def take_pictures(chromium: Browser, inspector: Inspector, paths: Mapping[
     """A picture of each page in each mode."""
     for mode, options in MODES.items():
         async with opened_at(chromium, inspector, **options) as (page, seen):
-            for name, path in _chosen(paths, KEPT.get(mode)):
+            for name, path in _chosen(paths, KEPT.get(mode, paths.keys() - LITTLE)):
                 response = await page.goto(inspector.address + path)
                 await page.wait_for_timeout(300)
                 width = await page.evaluate("document.documentElement.scrollWidth")

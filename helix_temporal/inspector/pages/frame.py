@@ -42,16 +42,24 @@ async def get_session(request: Request, page: PageRequest) -> SessionView:
     return await page.views.get_session(request.path_params["session_id"])
 
 
-async def try_read(reading: Awaitable[R]) -> tuple[R | None, str | None]:
-    """What a read gives, or why it gives nothing: the rest of the page is shown all the same."""
+async def try_read(reading: Awaitable[R], *also: type[HelixError]) -> tuple[R | None, str | None]:
+    """What a read gives, or why it gives nothing: the rest of the page is shown all the same.
+
+    Args:
+        reading: The read.
+        also: Errors that are told like this too, beside a store that is away and damage.
+    """
+    told: tuple[type[Exception], ...] = (StoreUnavailableError, ArchiveError, TimeoutError, *also)
     try:
         return await reading, None
-    except (StoreUnavailableError, ArchiveError, TimeoutError) as error:
+    except told as error:
         return None, describe_failure(error)
 
 
 def describe_failure(error: Exception) -> str:
     """A failure in a sentence for the page."""
+    if isinstance(error, InvalidRequestError):
+        return str(error)
     if isinstance(error, StoreUnavailableError):
         return f"A store does not answer just now: {error}"
     return f"{type(error).__name__}: {error}" if isinstance(error, HelixError) else "A store took too long."

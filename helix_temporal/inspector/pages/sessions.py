@@ -6,6 +6,7 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from helix_temporal.errors import InvalidRequestError
 from helix_temporal.inspector.list_query import read_query
 from helix_temporal.inspector.page_request import PageRequest
 from helix_temporal.inspector.pages.frame import show_template, try_read
@@ -22,7 +23,7 @@ async def show_sessions(request: Request, page: PageRequest) -> Response:
     query = read_query(request.query_params, read_clock())
     cursor = request.query_params.get("cursor") or None
     listing = page.views.list_sessions(query.sessions, limit=PAGE, cursor=cursor)
-    found, problem = await try_read(listing)
+    found, problem = await try_read(listing, InvalidRequestError)
     found = found or SessionList()
     following = found.next_cursor and page.link("sessions", query.pairs(cursor=found.next_cursor))
     first = page.link("sessions", query.pairs()) if cursor else None
@@ -48,7 +49,7 @@ async def show_waiting(request: Request, page: PageRequest) -> Response:
     """Sessions that wait for a person, a client or a sub-agent, with what for."""
     cursor = request.query_params.get("cursor") or None
     listing = page.views.list_sessions(SessionFilter(need="waiting"), limit=WAITING_PAGE, cursor=cursor)
-    found, problem = await try_read(listing)
+    found, problem = await try_read(listing, InvalidRequestError)
     found = found or SessionList()
     sessions = await asyncio.gather(*(_read_waiting(page, each) for each in found.sessions))
     following = found.next_cursor and page.link("waiting", {"cursor": found.next_cursor})

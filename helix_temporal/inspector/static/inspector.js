@@ -4,6 +4,8 @@
   const root = document.documentElement;
   const kept = (() => { try { return localStorage; } catch { return null; } })();
 
+  root.classList.add("js");
+
   // ---- light and dark: before anything is drawn ----
   const theme = kept?.getItem("helix-theme");
   if (theme === "light" || theme === "dark") root.dataset.theme = theme;
@@ -92,11 +94,23 @@
     new MutationObserver(() => { if (atEnd && live.children.length) scrollTo(0, root.scrollHeight); }).observe(live, { childList: true, subtree: true, characterData: true });
   }
 
+  // ---- what the reader has opened or closed stays so when the turn under way is drawn anew ----
+  function keepFolds(live) {
+    const chosen = new Map();
+    live.addEventListener("click", (event) => {
+      const details = event.target.closest("summary")?.parentElement;
+      if (details?.id) chosen.set(details.id, !details.open);
+    });
+    new MutationObserver(() => {
+      for (const [id, open] of chosen) {
+        const details = document.getElementById(id);
+        if (details && details.open !== open) details.open = open;
+      }
+    }).observe(live, { childList: true, subtree: true, attributes: true, attributeFilter: ["open"] });
+  }
+
   document.addEventListener("DOMContentLoaded", () => {
-    const button = document.getElementById("theme");
-    button.hidden = false;
-    button.addEventListener("click", switchTheme);
-    for (const each of document.querySelectorAll("[data-copy], [data-copy-link]")) each.hidden = false;
+    document.getElementById("theme")?.addEventListener("click", switchTheme);
     document.addEventListener("click", (event) => {
       const data = event.target.closest("[data-copy], [data-copy-link]")?.dataset;
       if (data) copy(data.copyLink ? location.origin + data.copyLink : data.copy);
@@ -106,6 +120,9 @@
     openTarget();
     addEventListener("hashchange", openTarget);
     const live = document.getElementById("live");
-    if (live) keepInSight(live);
+    if (live) {
+      keepInSight(live);
+      keepFolds(live);
+    }
   });
 })();

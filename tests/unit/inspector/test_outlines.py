@@ -4,7 +4,7 @@ from helix_temporal.inspector import outlines
 from helix_temporal.inspector.pages.conversation import cut_parts, find_shown
 from helix_temporal.inspector.pages.details import list_branches
 from helix_temporal.models.checkpoints import RunStatus
-from helix_temporal.models.states import SessionStatus
+from helix_temporal.models.states import ErrorInfo, SessionStatus
 from helix_temporal.views.models import (
     ContextPart,
     ConversationCall,
@@ -105,6 +105,15 @@ def test_what_is_live_goes_on_behind_the_last_finished_turn() -> None:
     assert find_shown(page) == 104
     assert find_shown(page.model_copy(update={"turns": page.turns[1:]})) == 200
     assert find_shown(page.model_copy(update={"turns": ()})) == 0
+
+
+def test_an_error_is_told_with_its_type_once() -> None:
+    """Some stores have the type in the message, some beside it."""
+    told = [
+        outlines.describe_error(ErrorInfo(type=kind, message=message))
+        for kind, message in (("KeyError", "x"), ("", "KeyError: x"), ("KeyError", "KeyError: x"), ("A", ""))
+    ]
+    assert told == ["KeyError: x", "KeyError: x", "KeyError: x", "A"]
 
 
 def test_attempts_that_were_thrown_away_are_told_apart() -> None:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
+from helix_temporal.client import SessionStores
 from helix_temporal.errors import StoreUnavailableError
 from helix_temporal.inspector import create_inspector
 from helix_temporal.inspector.pages.errors import choose_words
@@ -180,6 +181,17 @@ async def test_what_a_filter_does_not_understand_is_told(scene: Scene, browser: 
     page = await browser.get("/?status=lost&user=jo")
     assert "is not one of active" in html.unescape(page.text)
     assert "/sessions/s1" in page.text
+
+
+async def test_without_a_session_store_a_session_is_opened_by_its_id(scene: Scene) -> None:
+    """Workers may keep threads alone: then nobody can list sessions, and the first page says so."""
+    await (await scene.begin("s1")).turn(user("u1"), answer("a1", "hi there"))
+    stores = SessionStores(threads=scene.threads, usage=scene.stores.usage)
+    async with holding_link(create_inspector(stores)) as browser:
+        first = await browser.get("/")
+        assert first.status_code == 200
+        assert "name a session by its id" in first.text
+        assert "hi there" in (await browser.get("/sessions/s1")).text
 
 
 @pytest.mark.parametrize("path", ["?before=x", "?turn=99", "/turns/99", "/messages/99", "?after=1e3"])
