@@ -189,9 +189,9 @@ async def test_an_ended_turn_is_told_idle(backends: Backends) -> None:
     ):
         await read_until(events, "live-turn")
         await write(backends, *BEGIN, piece("one "))
-        await read_until(events, "Running")
+        await read_until(events, "a turn runs")
         await write(backends, RunEnded(status="completed", agent_id="r1"))
-        await read_until(events, "Idle")
+        await read_until(events, "nothing runs")
 
 
 @pytest.mark.parametrize(
