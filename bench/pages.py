@@ -229,24 +229,29 @@ async def _live(lab: Lab) -> list[Row]:
     ]
 
 
+async def _wait_for(pieces: AsyncIterator[str], mark: str) -> None:
+    """Read on until this has come; it may come in two pieces."""
+    came = ""
+    while mark not in came:
+        came += await anext(pieces)
+
+
 async def _follow(lab: Lab, backends: Backends, client: httpx.AsyncClient, session_id: str) -> list[float]:
     assert backends.streams is not None
     run, answer = f"run-{uuid.uuid4().hex}", uuid.uuid4().hex
     writer = await backends.streams.create_writer(session_id, agent_id=run)
-    await writer.write(RunStarted(turn=1))
-    await writer.write(StepStarted(step_id="s", message_id=answer))
     found: list[float] = []
     async with client.stream("GET", f"/sessions/{session_id}/live?shown=0") as response:
         assert response.status_code == 200
         pieces = response.aiter_text()
-        await anext(pieces)
+        await _wait_for(pieces, "Following")
+        await writer.write(RunStarted(turn=1))
+        await writer.write(StepStarted(step_id="s", message_id=answer))
         for number in range(lab.sizes.chunks // 5):
             mark = f"mark-{number}-end"
             started = time.perf_counter()
             await writer.write(TextChunk(message_id=answer, delta=f" {mark}"))
-            async for piece in pieces:
-                if mark in piece:
-                    break
+            await _wait_for(pieces, mark)
             found.append(1e3 * (time.perf_counter() - started))
             await asyncio.sleep(0.05)
     return found
