@@ -35,7 +35,8 @@ class Viewer:
         reads: Which sessions exist for them: a filter, or a function of a session.  All others are as if they
             were not there: in lists, by their id, as a sub-agent's, live, and for actions.
         may: What they may do where actions are on.
-        name: For limits per viewer and the log; shown to nobody else.
+        name: For limits per viewer and the log; shown to nobody else.  Without one only the limits of all
+            viewers together hold.
     """
 
     reads: SessionFilter | Admits = field(default_factory=SessionFilter)

@@ -64,7 +64,7 @@ class LiveStreams:
         shown = _parse_position(seen)
         await page.views.get_session(session_id)  # is there, and the viewer may see it
         viewer = page.viewer.name
-        if self._open.total() >= MAX_STREAMS or self._open[viewer] >= MAX_STREAMS_OF_VIEWER:
+        if self._has_enough(viewer):
             raise HTTPException(503, headers={"Retry-After": "5"})
         end = asyncio.Event()
         self._open[viewer] += 1
@@ -77,6 +77,11 @@ class LiveStreams:
 
         conversation = LiveConversation(page.views, session_id, shown, _Renderer(session_id, page))
         return EventStream(conversation.follow(end), on_end=leave)
+
+    def _has_enough(self, viewer: str) -> bool:
+        """Whether this viewer gets no more streams; without a name it is not known whose the others are."""
+        of_viewer = self._open[viewer] if viewer else 0
+        return self.count >= MAX_STREAMS or of_viewer >= MAX_STREAMS_OF_VIEWER
 
 
 class LiveConversation:
