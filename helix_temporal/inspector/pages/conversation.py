@@ -32,6 +32,7 @@ async def show_conversation(request: Request, page: PageRequest) -> Response:
         "conversation.html",
         session,
         conversation=conversation,
+        lost=outlines.list_lost(conversation),
         turns=[turn for turn in conversation.turns if not (is_newest and turn.unfinished)],
         under_way=[turn for turn in conversation.turns if is_newest and turn.unfinished],
         shown=find_shown(conversation) if is_newest else None,
