@@ -139,8 +139,7 @@ async def find_session_calls(
     source = await _choose_source(viewed, state.session_id, wanted)
     if source is None:
         return
-    search = _SessionSearch(viewed, state, wanted)
-    async for found in search.find_calls(by_usage=source == "usage"):
+    async for found in _SessionSearch(viewed, state, wanted).find_calls(by_usage=source == "usage"):
         yield found.model_copy(update={"call": await hide_session(viewed, found.call)})
 
 
