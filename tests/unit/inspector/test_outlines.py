@@ -2,7 +2,7 @@
 
 from helix_temporal.inspector import outlines
 from helix_temporal.inspector.pages.conversation import cut_parts, find_shown
-from helix_temporal.inspector.pages.details import list_branches
+from helix_temporal.inspector.pages.tree import list_branches
 from helix_temporal.models.checkpoints import RunStatus
 from helix_temporal.models.states import ErrorInfo, SessionStatus
 from helix_temporal.views.models import (
