@@ -139,15 +139,15 @@ async def find_answer(viewed: ViewedSessions, state: SessionState, turn: int | N
 
 async def _find_newest(threads: ThreadStore, thread_id: str) -> int:
     """Where the newest turn begins; 0 in an empty thread."""
-    head = 0
 
     async def read(stop: int) -> ThreadPage | None:
         return await _read_page(threads, thread_id, 0, stop, backward=True)
 
-    newest = await _read_page(threads, thread_id, 0, None, backward=True)
-    if newest is not None:
-        head = newest.first + len(newest.messages)
-    found = await find_begin(read, head, most=None)
+    try:
+        facts = await threads.read_facts(thread_id)
+    except ThreadNotFoundError:
+        return 0
+    found = await find_begin(read, facts.head.position, most=None)
     return 0 if found is None else found.position
 
 
