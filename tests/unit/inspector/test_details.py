@@ -5,8 +5,8 @@ from typing import Any, cast
 from helix_temporal.backends import Backends
 from helix_temporal.inspector import Viewer, create_inspector
 from helix_temporal.inspector.page_request import InspectorSettings, PageLinks, PageRequest
-from helix_temporal.inspector.pages.details import describe_audit
 from helix_temporal.inspector.pages.maintenance import show_schedules
+from helix_temporal.inspector.pages.storage import describe_audit
 from helix_temporal.settings import Settings
 from helix_temporal.stores.protocols.threads import Audit
 from helix_temporal.views.models import ScheduleFacts, ScheduleRun
