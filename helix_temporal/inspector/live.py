@@ -46,6 +46,11 @@ class LiveStreams:
         self._open: Counter[str] = Counter()
         self._ends: set[asyncio.Event] = set()
 
+    @property
+    def count(self) -> int:
+        """How many are open."""
+        return len(self._ends)
+
     def close(self) -> None:
         """End all of them, as the server ends."""
         for end in self._ends:

@@ -12,7 +12,7 @@ from starlette.routing import Route
 from helix_temporal.backends import Backends
 from helix_temporal.errors import InvalidConfigError
 from helix_temporal.inspector import ACTIONS, Viewer, create_inspector
-from helix_temporal.inspector.access import admits_by
+from helix_temporal.inspector.access import admits_by, narrow_filter
 from helix_temporal.models.states import CreateSession
 from helix_temporal.settings import Settings
 from helix_temporal.stores.memory.streams import MemoryStreams
@@ -231,7 +231,8 @@ FILTERS = [
     (SessionFilter(agent="other"), False),
     (SessionFilter(tags=("a",)), True),
     (SessionFilter(tags=("a", "c")), False),
-    (SessionFilter(metadata={"tenant": "t", "level": "3"}), True),
+    (SessionFilter(metadata={"tenant": "t"}), True),
+    (SessionFilter(metadata={"tenant": "t", "level": "3"}), False),
     (SessionFilter(metadata={"tenant": "x"}), False),
     (SessionFilter(metadata={"absent": "None"}), False),
     (SessionFilter(since=100, until=101), True),
@@ -246,6 +247,41 @@ FILTERS = [
 def test_a_filter_admits_what_matches_all_of_it(wanted: SessionFilter, admitted: bool) -> None:
     """The same words as in lists, applied to one session."""
     assert admits_by(wanted)(SESSION) is admitted
+
+
+NARROWED = [
+    (SessionFilter(), SessionFilter(user_id="jo"), SessionFilter(user_id="jo")),
+    (
+        SessionFilter(user_id="jo"),
+        SessionFilter(user_id="jo", tags=("a",)),
+        SessionFilter(user_id="jo", tags=("a",)),
+    ),
+    (SessionFilter(user_id="ann"), SessionFilter(user_id="jo"), None),
+    (SessionFilter(agent="a"), SessionFilter(agent="b"), None),
+    (SessionFilter(metadata={"t": "x"}), SessionFilter(metadata={"t": "y"}), None),
+    (
+        SessionFilter(metadata={"t": "x"}),
+        SessionFilter(metadata={"u": "y"}),
+        SessionFilter(metadata={"t": "x", "u": "y"}),
+    ),
+    (SessionFilter(status=("active",)), SessionFilter(status=("failed",)), None),
+    (SessionFilter(), SessionFilter(status=("failed",)), SessionFilter(status=("failed",))),
+    (
+        SessionFilter(status=("failed", "active")),
+        SessionFilter(status=("failed",)),
+        SessionFilter(status=("failed",)),
+    ),
+    (SessionFilter(since=5, until=9), SessionFilter(since=7, until=20), SessionFilter(since=7, until=9)),
+    (SessionFilter(need="failed"), SessionFilter(roots=True), SessionFilter(need="failed", roots=True)),
+]
+
+
+@pytest.mark.parametrize(("wanted", "reads", "both"), NARROWED)
+def test_lists_ask_the_stores_for_what_matches_both(
+    wanted: SessionFilter, reads: SessionFilter, both: SessionFilter | None
+) -> None:
+    """A viewer of one user among a million sessions must not wait until all were looked at."""
+    assert narrow_filter(wanted, reads) == both
 
 
 def test_rights_by_what_a_session_waits_for_are_refused() -> None:
