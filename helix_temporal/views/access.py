@@ -1,6 +1,5 @@
 """Which sessions a viewer may see: one that may not be seen is as one that is not there."""
 
-from collections.abc import Callable
 from typing import Final
 
 from pydantic import ValidationError
@@ -24,10 +23,8 @@ from helix_temporal.stores.protocols.sessions import SessionStore
 from helix_temporal.stores.protocols.streams import StreamStore
 from helix_temporal.stores.protocols.threads import ThreadStore
 from helix_temporal.stores.sessions import RowSessions
+from helix_temporal.views.filters import EVERY_SESSION, Admits, SessionFilter, admits_by
 from helix_temporal.views.models import SessionOverview
-
-Admits = Callable[[SessionOverview], bool]
-"""Whether the viewer may see a session."""
 
 _PARENTS: Final = 1_000
 """Parents that one list remembers, so that memory stays flat."""
@@ -67,14 +64,22 @@ class ViewedSessions:
         usage: As the workers have it.
         sessions: None where the workers have no session store.
         streams: None where none is known.
+        reads: What stores can be asked for so that they leave out what the viewer may not see.
+
+    Raises:
+        InvalidConfigError: See `filters.admits_by`.
     """
 
-    def __init__(self, stores: ReadableStores, admits: Admits | None) -> None:
+    def __init__(self, stores: ReadableStores, admits: Admits | SessionFilter | None) -> None:
         self.threads: Final = _threads_for_reading(stores.threads)
         self.usage: Final = stores.usage
         self.sessions: Final = _read_only(stores.sessions) if stores.keeps_sessions else None
         self.streams: Final = _find_streams(stores)
-        self._admits = admits
+        self.reads: Final = admits if isinstance(admits, SessionFilter) else EVERY_SESSION
+        if isinstance(admits, SessionFilter):
+            self._admits = None if admits == EVERY_SESSION else admits_by(admits)
+        else:
+            self._admits = admits
 
     @property
     def admits_all(self) -> bool:

@@ -103,6 +103,11 @@ class SessionOverview(View):
     created_at: Millis = 0
     updated_at: Millis = 0
 
+    @property
+    def agent_type(self) -> str:
+        """``agent``, as `SessionState` has it: queries of stores compare both alike."""
+        return self.agent
+
 
 class SessionList(View):
     """A page of sessions; ``next_cursor`` is None on the last one."""

@@ -19,8 +19,8 @@ from helix_temporal.views import (
     turn_pages,
     turn_places,
 )
-from helix_temporal.views.access import Admits, ViewedSessions
-from helix_temporal.views.filters import SessionFilter
+from helix_temporal.views.access import ViewedSessions
+from helix_temporal.views.filters import EVERY_SESSION, Admits, SessionFilter
 from helix_temporal.views.models import (
     CheckpointList,
     ConversationPage,
@@ -40,23 +40,25 @@ from helix_temporal.views.models import (
 from helix_temporal.views.session_facts import read_session
 from helix_temporal.views.usage import read_usage
 
-EVERY_SESSION = SessionFilter()
-
 
 class SessionViews:
     """Reads for people; changes nothing and wakes no session.
 
     Args:
         stores: A `helix_temporal.backends.Backends`, or `helix_temporal.client.SessionStores`.
-        admits: Which sessions the viewer may see: others are as if they were not there, in lists and by id.
+        admits: Which sessions the viewer may see: a filter, for which lists ask the stores themselves, or a
+            function.  Others are as if they were not there, in lists and by id.
         agents: By name, for the instructions and tools of a context; without one these parts are left out.
+
+    Raises:
+        InvalidConfigError: See `filters.admits_by`.
     """
 
     def __init__(
         self,
         stores: ReadableStores,
         *,
-        admits: Admits | None = None,
+        admits: Admits | SessionFilter | None = None,
         agents: Mapping[str, Agent] | None = None,
     ) -> None:
         self._viewed = ViewedSessions(stores, admits)
