@@ -68,7 +68,8 @@ async def list_runs(viewed: ViewedSessions, state: SessionState, limit: int, cur
     page = await viewed.sessions.list_runs(session_id, limit=limit, cursor=place.cursor, count=False)
     calls: dict[str, list[ModelCall]] = {}
     try:
-        for entry in await read_entries(viewed, session_id, page.items):
+        entries, _ = await read_entries(viewed, session_id, page.items)
+        for entry in entries:
             if isinstance(entry, TokenUsageEntry) and entry.run_id is not None:
                 calls.setdefault(entry.run_id, []).append(model_call_of(entry))
     except PASSING as error:

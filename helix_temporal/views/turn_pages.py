@@ -121,7 +121,9 @@ async def read_facts(
     try:
         if viewed.sessions is not None:
             runs = await read_runs(viewed.sessions, state.session_id, part)
-        entries = await read_entries(viewed, state.session_id, runs)
+        entries, complete = await read_entries(viewed, state.session_id, runs)
+        if not complete:
+            problem = f"more than {_MOST_ENTRIES} entries of usage: sums of these turns are too low"
     except PASSING as error:
         problem = describe_problem(error)
     at_end = part.stop >= part.head
@@ -177,11 +179,13 @@ async def hide_session(viewed: ViewedSessions, call: ConversationCall) -> Conver
     return call.model_copy(update={"sub_session_id": None, "waiting": waiting})
 
 
-async def read_entries(viewed: ViewedSessions, session_id: str, runs: Sequence[Run]) -> list[UsageEntry]:
-    """What these runs used, looked for in the time in which they were under way."""
+async def read_entries(
+    viewed: ViewedSessions, session_id: str, runs: Sequence[Run]
+) -> tuple[list[UsageEntry], bool]:
+    """What these runs used, looked for in the time in which they were under way; and whether it is all."""
     times = [run.started_at for run in runs if run.started_at]
     if not times:
-        return []
+        return [], True
     ends = [run.ended_at for run in runs]
     last = None if None in ends else max(end for end in ends if end is not None) + _CLOCKS
     names = {run.run_id for run in runs}
@@ -191,6 +195,6 @@ async def read_entries(viewed: ViewedSessions, session_id: str, runs: Sequence[R
         page = await viewed.usage.query_usage(query)
         found += [each for each in page.items if each.run_id in names]
         if page.next_cursor is None:
-            break
+            return found, True
         query = query.model_copy(update={"cursor": page.next_cursor})
-    return found
+    return found, False

@@ -387,3 +387,16 @@ async def test_what_is_large_beside_the_text_is_cut_as_well(scene: Scene) -> Non
     assert said.cut > 80_000
     whole = (await scene.views.read_message("s1", 0)).message
     assert (whole.parts, whole.metadata, whole.cut) == ((image,), metadata, 0)
+
+
+async def test_a_page_says_when_its_sums_are_not_complete(memory_scene: Scene) -> None:
+    """A turn of thousands of model calls is not added up for a page; too low a sum must not look true."""
+    writer = await memory_scene.begin()
+    run = await writer.start()
+    await writer.append(user("u1"), answer("a1"))
+    for at in range(2_001):
+        await writer.record_model_call(f"a{at}", run)
+    await writer.end()
+    page = await memory_scene.views.read_turns("s1")
+    assert page.problem is not None
+    assert "too low" in page.problem
