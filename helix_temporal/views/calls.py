@@ -27,6 +27,8 @@ from helix_temporal.views.turn_pages import hide_session, read_facts
 from helix_temporal.views.waits import list_outcomes
 
 CallEntry = ToolUsageEntry | SubAgentUsageEntry
+Source = Literal["usage", "thread"] | None
+"""What tells of the calls of a session; None: it has none of those that are wanted."""
 
 _UNDER_WAY: Final = 3_600_000
 """Milliseconds that a session may have stood unchanged while one of its calls was under way."""
@@ -85,9 +87,8 @@ async def find_calls(
             state = None if source is None else await viewed.find_state(session_id)
             if state is None:
                 continue  # no such call, or deleted since
-            search = _SessionSearch(viewed, state, calls)
-            async for found in search.find_calls(by_usage=source == "usage"):
-                yield found.model_copy(update={"call": await hide_session(viewed, found.call)})
+            async for found in _find_calls_by(viewed, state, calls, source):
+                yield found
 
 
 async def _gather_names(sessions: AsyncIterator[SessionOverview]) -> AsyncIterator[list[str]]:
@@ -102,10 +103,8 @@ async def _gather_names(sessions: AsyncIterator[SessionOverview]) -> AsyncIterat
         yield names
 
 
-async def _choose_source(
-    viewed: ViewedSessions, session_id: str, wanted: CallFilter
-) -> Literal["usage", "thread"] | None:
-    """What tells of the calls of a session; None where usage was recorded, and of no such call."""
+async def _choose_source(viewed: ViewedSessions, session_id: str, wanted: CallFilter) -> Source:
+    """Usage, where any was recorded of the session."""
     if not await viewed.usage.exists(session_id):
         return "thread"
     async with aclosing(_list_entries(viewed, session_id, wanted)) as entries:
@@ -135,8 +134,20 @@ async def find_session_calls(
     viewed: ViewedSessions, state: SessionState, wanted: CallFilter
 ) -> AsyncIterator[FoundCall]:
     """Calls of one session, as `find_calls` finds them."""
-    async for found in _SessionSearch(viewed, state, wanted).find_calls():
+    source = await _choose_source(viewed, state.session_id, wanted)
+    async for found in _find_calls_by(viewed, state, wanted, source):
         yield found
+
+
+async def _find_calls_by(
+    viewed: ViewedSessions, state: SessionState, wanted: CallFilter, source: Source
+) -> AsyncIterator[FoundCall]:
+    """Calls of a session, without the ids of sub-agents' sessions that the viewer may not see."""
+    if source is None:
+        return
+    search = _SessionSearch(viewed, state, wanted)
+    async for found in search.find_calls(by_usage=source == "usage"):
+        yield found.model_copy(update={"call": await hide_session(viewed, found.call)})
 
 
 def _narrow_filter(wanted: SessionFilter, calls: CallFilter) -> SessionFilter:
