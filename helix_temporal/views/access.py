@@ -19,10 +19,12 @@ from helix_temporal.errors import (
 from helix_temporal.models.ids import validate_id
 from helix_temporal.models.states import SessionState
 from helix_temporal.models.store_calls import SessionSummary
+from helix_temporal.stores.protocols.session_rows import STATE_ALONE, SessionRows
 from helix_temporal.stores.protocols.sessions import SessionStore
 from helix_temporal.stores.protocols.streams import StreamStore
-from helix_temporal.stores.protocols.threads import ThreadStore
+from helix_temporal.stores.protocols.threads import ThreadFacts, ThreadStore
 from helix_temporal.stores.sessions import RowSessions
+from helix_temporal.stores.sessions.outlines import owner_of, read_lost_session
 from helix_temporal.views.filters import EVERY_SESSION, Admits, SessionFilter, admits_by
 from helix_temporal.views.models import SessionOverview
 
@@ -146,7 +148,17 @@ class ViewedSessions:
             facts = await self.threads.read_facts(session_id)
         except ThreadNotFoundError:
             return None
+        if isinstance(self.sessions, RowSessions) and facts.owner == owner_of(session_id):
+            return await self._read_lost_state(self.sessions.loop.rows, session_id, facts)
         return state_from_slice(session_id, facts)
+
+    async def _read_lost_state(
+        self, rows: SessionRows, session_id: str, facts: ThreadFacts
+    ) -> SessionState | None:
+        """The state as its store would make it again; None if the session was deleted, not its thread yet."""
+        view = await rows.view(session_id, STATE_ALONE)
+        lost = None if view.revision else read_lost_session(session_id, facts, view.now)
+        return None if lost is None else lost.helix_session
 
 
 def _find_streams(stores: ReadableStores) -> StreamStore | None:

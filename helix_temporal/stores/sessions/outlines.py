@@ -75,18 +75,25 @@ async def restore_row(rows: SessionRows, threads: ThreadStore, session_id: str, 
     Not that of a session workflow's thread: its next open makes it, and knows more of it.
     """
     lost = await find_lost_thread(threads, session_id, view)
-    if lost is None or lost.owner != owner_of(session_id):
+    outline = None if lost is None else read_lost_session(session_id, lost, view.now)
+    if outline is None:
         return False
+    state = outline.helix_session
+    stored = StoredState(state, encode_model(state, f"session {session_id!r}: state"))
+    await rows.commit(SessionCommit(session_id, view.revision, outline.max_epoch, state=stored))
+    return True
+
+
+def read_lost_session(session_id: str, lost: ThreadFacts, now: int) -> Outline | None:
+    """What its thread tells of a session whose row is lost; None for the thread of a session workflow."""
+    if lost.owner != owner_of(session_id):
+        return None
     outline = parse_outline(lost.slice)
     if outline is not None and outline.helix_session.session_id == session_id:
-        state, max_epoch = outline.helix_session, outline.max_epoch
-    else:
-        known = _fields_of_workflow(lost.slice)
-        state = SessionState(session_id=session_id, created_at=view.now, updated_at=view.now, **known)
-        max_epoch = 0
-    stored = StoredState(state, encode_model(state, f"session {session_id!r}: state"))
-    await rows.commit(SessionCommit(session_id, view.revision, max_epoch, state=stored))
-    return True
+        return outline
+    known = _fields_of_workflow(lost.slice)
+    state = SessionState(session_id=session_id, created_at=now, updated_at=now, **known)
+    return Outline(helix_session=state)
 
 
 def _fields_of_workflow(data: bytes) -> dict[str, Any]:

@@ -124,6 +124,7 @@ async def stores(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
         await create(made, "s1", user_id="ann")
         await create(made, "own", user_id="ann")
         await create(made, HIDDEN, user_id="bob")
+        assert made.streams is not None
         writer = await made.streams.create_writer("s1", agent_id="r1")
         chunks = [
             each
