@@ -7,7 +7,6 @@ from pydantic import ValidationError
 
 from helix_temporal.activities.reads import state_from_slice
 from helix_temporal.client import ReadableStores
-from helix_temporal.coldtier import TieredThreads
 from helix_temporal.errors import (
     ArchiveError,
     HelixError,
@@ -20,11 +19,9 @@ from helix_temporal.errors import (
 from helix_temporal.models.ids import validate_id
 from helix_temporal.models.states import SessionState
 from helix_temporal.models.store_calls import SessionSummary
-from helix_temporal.stores.protocols.sessions import SessionStore
 from helix_temporal.stores.protocols.streams import StreamStore
-from helix_temporal.stores.protocols.threads import ThreadStore
-from helix_temporal.stores.sessions import RowSessions
 from helix_temporal.views.models import SessionOverview
+from helix_temporal.views.reading import stores_for_reading
 
 Admits = Callable[[SessionOverview], bool]
 """Whether the viewer may see a session."""
@@ -70,9 +67,10 @@ class ViewedSessions:
     """
 
     def __init__(self, stores: ReadableStores, admits: Admits | None) -> None:
-        self.threads: Final = _threads_for_reading(stores.threads)
-        self.usage: Final = stores.usage
-        self.sessions: Final = _read_only(stores.sessions) if stores.keeps_sessions else None
+        reading = stores_for_reading(stores)
+        self.threads: Final = reading.threads
+        self.usage: Final = reading.usage
+        self.sessions: Final = reading.sessions
         self.streams: Final = _find_streams(stores)
         self._admits = admits
 
@@ -146,15 +144,6 @@ class ViewedSessions:
 
 def _find_streams(stores: ReadableStores) -> StreamStore | None:
     return getattr(stores, "streams", None)
-
-
-def _threads_for_reading(threads: ThreadStore) -> ThreadStore:
-    return threads.for_reading() if isinstance(threads, TieredThreads) else threads
-
-
-def _read_only(store: SessionStore | None) -> SessionStore | None:
-    """The store without its repairs: it makes lost rows again, and who only reads writes nothing."""
-    return RowSessions(store.loop.rows) if isinstance(store, RowSessions) else store
 
 
 PASSING: Final = (StoreUnavailableError, StoreCorruptError, ArchiveError, ValidationError)
