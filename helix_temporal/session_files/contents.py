@@ -30,6 +30,7 @@ from helix_temporal.session_files.file import (
 )
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadFacts
 from helix_temporal.stores.sessions.imports import is_without_workflow
+from helix_temporal.views.reading import stores_for_reading
 
 _PAGE: Final = 1_000
 _PAGE_BYTES: Final = 4 * 1024 * 1024
@@ -108,13 +109,15 @@ class SessionContents:
 class SessionReader:
     """Reads sessions for a file; changes nothing, and refuses no session that is in use.
 
+    What is damaged is an error: a file shall not be written without a part of its session.
+
     Args:
         stores: A `helix_temporal.backends.Backends`, or `helix_temporal.client.SessionStores`.
     """
 
     def __init__(self, stores: ReadableStores) -> None:
-        self._threads, self._usage = stores.threads, stores.usage
-        self._sessions = stores.sessions if stores.keeps_sessions else None
+        reading = stores_for_reading(stores)
+        self._threads, self._usage, self._sessions = reading.threads, reading.usage, reading.sessions
 
     async def read_contents(
         self, session_id: str, *, parent: str | None = None, children: Sequence[SubSessionRef] = ()

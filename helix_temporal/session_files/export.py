@@ -75,6 +75,7 @@ async def export_session(
     Raises:
         SessionNotFoundError: There is no such session.
         InvalidRequestError: The format holds one session alone; or a pattern matches what the format needs.
+        StoreCorruptError, ArchiveError: A part of it is damaged; it is left as it is.
         StoreUnavailableError: A store does not answer, or the session's thread was cut again and again.
     """
     if children and not file_format.holds_several:

@@ -6,7 +6,6 @@ from pydantic import ValidationError
 
 from helix_temporal.activities.reads import state_from_slice
 from helix_temporal.client import ReadableStores
-from helix_temporal.coldtier import TieredThreads
 from helix_temporal.errors import (
     ArchiveError,
     HelixError,
@@ -19,14 +18,10 @@ from helix_temporal.errors import (
 from helix_temporal.models.ids import validate_id
 from helix_temporal.models.states import SessionState
 from helix_temporal.models.store_calls import SessionSummary
-from helix_temporal.stores.protocols.session_rows import STATE_ALONE, SessionRows
-from helix_temporal.stores.protocols.sessions import SessionStore
 from helix_temporal.stores.protocols.streams import StreamStore
-from helix_temporal.stores.protocols.threads import ThreadFacts, ThreadStore
-from helix_temporal.stores.sessions import RowSessions
-from helix_temporal.stores.sessions.outlines import owner_of, read_lost_session
 from helix_temporal.views.filters import EVERY_SESSION, Admits, SessionFilter, admits_by
 from helix_temporal.views.models import SessionOverview
+from helix_temporal.views.reading import stores_for_reading
 
 _PARENTS: Final = 1_000
 """Parents that one list remembers, so that memory stays flat."""
@@ -73,9 +68,10 @@ class ViewedSessions:
     """
 
     def __init__(self, stores: ReadableStores, admits: Admits | SessionFilter | None) -> None:
-        self.threads: Final = _threads_for_reading(stores.threads)
-        self.usage: Final = stores.usage
-        self.sessions: Final = _read_only(stores.sessions) if stores.keeps_sessions else None
+        reading = stores_for_reading(stores)
+        self.threads: Final = reading.threads
+        self.usage: Final = reading.usage
+        self.sessions: Final = reading.sessions
         self.streams: Final = _find_streams(stores)
         self.reads: Final = admits if isinstance(admits, SessionFilter) else EVERY_SESSION
         if isinstance(admits, SessionFilter):
@@ -148,30 +144,11 @@ class ViewedSessions:
             facts = await self.threads.read_facts(session_id)
         except ThreadNotFoundError:
             return None
-        if isinstance(self.sessions, RowSessions) and facts.owner == owner_of(session_id):
-            return await self._read_lost_state(self.sessions.loop.rows, session_id, facts)
         return state_from_slice(session_id, facts)
-
-    async def _read_lost_state(
-        self, rows: SessionRows, session_id: str, facts: ThreadFacts
-    ) -> SessionState | None:
-        """The state as its store would make it again; None if the session was deleted, not its thread yet."""
-        view = await rows.view(session_id, STATE_ALONE)
-        lost = None if view.revision else read_lost_session(session_id, facts, view.now)
-        return None if lost is None else lost.helix_session
 
 
 def _find_streams(stores: ReadableStores) -> StreamStore | None:
     return getattr(stores, "streams", None)
-
-
-def _threads_for_reading(threads: ThreadStore) -> ThreadStore:
-    return threads.for_reading() if isinstance(threads, TieredThreads) else threads
-
-
-def _read_only(store: SessionStore | None) -> SessionStore | None:
-    """The store without its repairs: it makes lost rows again, and who only reads writes nothing."""
-    return RowSessions(store.loop.rows) if isinstance(store, RowSessions) else store
 
 
 PASSING: Final = (StoreUnavailableError, StoreCorruptError, ArchiveError, ValidationError)

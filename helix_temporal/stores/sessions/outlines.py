@@ -75,25 +75,31 @@ async def restore_row(rows: SessionRows, threads: ThreadStore, session_id: str, 
     Not that of a session workflow's thread: its next open makes it, and knows more of it.
     """
     lost = await find_lost_thread(threads, session_id, view)
-    outline = None if lost is None else read_lost_session(session_id, lost, view.now)
-    if outline is None:
+    if lost is None or lost.owner != owner_of(session_id):
         return False
-    state = outline.helix_session
+    outline = _outline_in(lost, session_id)
+    if outline is not None:
+        state, max_epoch = outline.helix_session, outline.max_epoch
+    else:
+        known = _fields_of_workflow(lost.slice)
+        state = SessionState(session_id=session_id, created_at=view.now, updated_at=view.now, **known)
+        max_epoch = 0
     stored = StoredState(state, encode_model(state, f"session {session_id!r}: state"))
-    await rows.commit(SessionCommit(session_id, view.revision, outline.max_epoch, state=stored))
+    await rows.commit(SessionCommit(session_id, view.revision, max_epoch, state=stored))
     return True
 
 
-def read_lost_session(session_id: str, lost: ThreadFacts, now: int) -> Outline | None:
-    """What its thread tells of a session whose row is lost; None for the thread of a session workflow."""
-    if lost.owner != owner_of(session_id):
+async def read_outline(threads: ThreadStore, session_id: str, view: SessionView) -> Outline | None:
+    """What `restore_row` makes a lost row of; None where nothing is lost, or the thread tells nothing."""
+    lost = await find_lost_thread(threads, session_id, view)
+    if lost is None or lost.owner != owner_of(session_id):
         return None
-    outline = parse_outline(lost.slice)
-    if outline is not None and outline.helix_session.session_id == session_id:
-        return outline
-    known = _fields_of_workflow(lost.slice)
-    state = SessionState(session_id=session_id, created_at=now, updated_at=now, **known)
-    return Outline(helix_session=state)
+    return _outline_in(lost, session_id)
+
+
+def _outline_in(facts: ThreadFacts, session_id: str) -> Outline | None:
+    outline = parse_outline(facts.slice)
+    return outline if outline is not None and outline.helix_session.session_id == session_id else None
 
 
 def _fields_of_workflow(data: bytes) -> dict[str, Any]:
