@@ -20,7 +20,7 @@ from helix_temporal.cli._output import (
     print_text,
 )
 from helix_temporal.cli._session_reads import SessionId, read_sessions, warn_of_problem
-from helix_temporal.cli.conversation_text import describe_lost, goes_on, print_turn
+from helix_temporal.cli.conversation_text import describe_lost, print_turn
 from helix_temporal.cli.live_text import LiveText
 from helix_temporal.cli.session_outputs import (
     TurnLine,
@@ -70,16 +70,11 @@ def messages(
 
 
 async def _print_one(views: SessionViews, session_id: str, number: int, *, as_json: bool) -> str | None:
-    """Print a turn with whole texts; what of it is behind the first page has long ones cut."""
-    page = await views.read_turn(session_id, number)
-    problem = page.problem
-    _print_page(page, as_json=as_json, whole=True)
-    while page.after is not None:
-        page = await views.read_turns(session_id, after=page.after, limit=1)
-        if not page.turns or not goes_on(page.turns[0]):
-            break
-        problem = problem or page.problem
+    """Print a turn with whole texts."""
+    problem: str | None = None
+    async for page in views.iterate_turn(session_id, number):
         _print_page(page, as_json=as_json, whole=True)
+        problem = problem or page.problem
     return problem
 
 

@@ -24,7 +24,7 @@ from helix_temporal.inspector.page_request import PageRequest
 from helix_temporal.inspector.rendering import render_macro
 from helix_temporal.models.streams import StoredChunk
 from helix_temporal.views import SessionViews
-from helix_temporal.views.models import ConversationTurn, SessionView
+from helix_temporal.views.models import ConversationPage, ConversationTurn, SessionView
 from helix_temporal.web.event_stream import RETRY_MS, EventStream
 
 WINDOW: Final = 0.03
@@ -124,14 +124,37 @@ class LiveConversation:
 
     async def _read_thread(self) -> Markup:
         """The turns that have ended since, and the one under way as far as it is stored."""
-        page = await self._views.read_turns(self._session_id, after=self._shown, limit=NEW_TURNS)
-        if page.head < self._shown or page.after is not None:
+        newest = await self._views.read_turns(self._session_id, limit=NEW_TURNS)
+        if newest.head < self._shown:
             raise _ReloadError
-        ended = [each for each in page.turns if not each.unfinished and each.stop > self._shown]
+        ended = await self._list_ended(newest)
         if ended:
             self._shown = ended[-1].stop
-        under_way = [each for each in page.turns if each.unfinished]
-        return self._renderer.show_turns(ended, under_way, page.problem)
+        under_way = [each for each in newest.turns if each.unfinished]
+        return self._renderer.show_turns(ended, under_way, newest.problem)
+
+    async def _list_ended(self, newest: ConversationPage) -> list[ConversationTurn]:
+        """The turns that have ended since, each by its last part: a page that is loaded anew has no more.
+
+        Args:
+            newest: The newest turns.
+
+        Raises:
+            _ReloadError: They are more than a page is given at once.
+        """
+        page, ended = newest, list[ConversationTurn]()
+        while True:
+            ended[:0] = [
+                each
+                for each in page.turns
+                if not each.unfinished and each.part_of_turn.ends and each.stop > self._shown
+            ]
+            if len(ended) > NEW_TURNS:
+                raise _ReloadError
+            before = min(page.before or 0, page.committed)
+            if before <= self._shown:
+                return ended
+            page = await self._views.read_turns(self._session_id, before=before, limit=NEW_TURNS)
 
     def _frame(self, html: Markup) -> bytes:
         return live_frame(html, self._shown)

@@ -10,7 +10,6 @@ from helix_temporal.models.states import ErrorInfo, SessionStatus
 from helix_temporal.views.models import (
     ContextPart,
     ConversationCall,
-    ConversationMessage,
     ConversationPage,
     ConversationTurn,
     ModelContext,
@@ -24,8 +23,6 @@ from helix_temporal.views.models import (
 )
 
 Tone = Literal["calm", "good", "busy", "wait", "bad"]
-MAX_ROWS: Final = 240
-"""Messages and calls on one page of a conversation."""
 BAR: Final = 1000
 """Units in the width of a bar."""
 
@@ -200,46 +197,6 @@ def find_answer(turn: ConversationTurn) -> int | None:
 def is_long(text: str) -> bool:
     """Whether a text is folded on the page."""
     return len(text) > 1800 or text.count("\n") > 28
-
-
-def count_rows(turn: ConversationTurn) -> int:
-    """Messages and calls of a turn."""
-    return sum(1 + len(each.calls) for each in turn.messages)
-
-
-def fit_turns(
-    turns: Sequence[ConversationTurn], rows: int = MAX_ROWS
-) -> tuple[tuple[ConversationTurn, int], ...]:
-    """Turns that fit on a page, each with the number of its messages that are left out in its middle.
-
-    A turn gets an equal share of what the others leave; its first message and its last ones stay.
-    """
-    fitted: list[tuple[ConversationTurn, int]] = []
-    left = rows
-    for place, turn in enumerate(turns):
-        others = len(turns) - place - 1
-        needed = sum(min(count_rows(each), 8) for each in turns[place + 1 :])
-        allowed = max(12, left - max(others, needed))
-        shown, hidden = _fit_messages(turn.messages, allowed)
-        fitted.append((turn.model_copy(update={"messages": shown}), hidden))
-        left -= sum(1 + len(each.calls) for each in shown)
-    return tuple(fitted)
-
-
-def _fit_messages(
-    messages: Sequence[ConversationMessage], rows: int
-) -> tuple[tuple[ConversationMessage, ...], int]:
-    if sum(1 + len(each.calls) for each in messages) <= rows:
-        return tuple(messages), 0
-    first, rest = messages[:1], messages[1:]
-    left = rows - sum(1 + len(each.calls) for each in first)
-    last: list[ConversationMessage] = []
-    for message in reversed(rest):
-        left -= 1 + len(message.calls)
-        if left < 0 and last:
-            break
-        last.insert(0, message)
-    return (*first, *last), len(rest) - len(last)
 
 
 def name_part(kind: str) -> str:

@@ -28,13 +28,18 @@ from helix_temporal.views.models import (
     ModelCall,
     TokenSums,
     TurnAttempt,
+    TurnPart,
     WaitingFor,
 )
 from helix_temporal.views.shortening import PAGE_CHARACTERS, shorten_object, shorten_text, shorten_value
+from helix_temporal.views.turn_steps import number_steps
 from helix_temporal.views.usage import add_tokens, model_call_of, tokens_of_message
 
-MAX_ROWS: Final = 350
-"""Messages and calls on a page."""
+MAX_ROWS: Final = 240
+"""Messages of a part, and messages and calls that a page shows of it.
+
+Messages are never left out: calls are, of older messages first, where one message asks for hundreds.
+"""
 _MOST_ATTEMPTS: Final = 20
 """Of one turn, and those that belong to none, the newest are shown; the list of runs has all."""
 THROWN_AWAY: Final = frozenset({RunStatus.ABORTED, RunStatus.SUPERSEDED})
@@ -58,6 +63,7 @@ class ThreadPart:
         id_before: Of the message before the first one; empty at the begin, None where it is not known.
         begins_turn: The first one begins a turn; otherwise it stands in the middle of one.
         behind: Messages that follow, only looked at for results of calls.
+        ends_turn: The last one ends a turn, or is the newest there is; otherwise the turn goes on behind it.
         committed, head: Of the thread.
     """
 
@@ -66,6 +72,7 @@ class ThreadPart:
     id_before: str | None = ""
     begins_turn: bool = True
     behind: tuple[StoredMessage, ...] = ()
+    ends_turn: bool = True
     committed: int = 0
     head: int = 0
 
@@ -86,6 +93,8 @@ class SessionFacts:
         outcomes: How calls that waited were answered, by what `WaitingFor.call_id` was.
         children: References to sub-agents' sessions.
         live: A run is under way, so that calls without a result may be running.
+        steps_before: Steps of the first turn that stand before a part that begins in its middle; None: not
+            known.
     """
 
     runs: Sequence[Run] = ()
@@ -94,6 +103,7 @@ class SessionFacts:
     outcomes: Mapping[str, str] = field(default_factory=dict)
     children: Sequence[SubSessionRef] = ()
     live: bool = False
+    steps_before: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +123,7 @@ def build_conversation(
         part: The messages.
         facts: What is known beside them.
         most: Characters of a text, of arguments or a result that are shown; None for all.
-        rows: Messages and calls that are shown; None for all.
+        rows: Messages and calls that are shown; None for all.  Calls get what the messages leave.
     """
     usage = _RecordedUsage.of(facts.entries)
     placed = _place_messages(part)
@@ -121,13 +131,15 @@ def build_conversation(
     starts = [0, *starts_in(part.messages, from_begin=part.first == 0)] if part.messages else []
     attempts, lost = _assign_runs(part, starts, facts.runs, usage)
     stops = [*starts[1:], len(placed)] if starts else []
-    budget = _RowBudget(rows)
-    turns: list[ConversationTurn] = []
-    # The newest messages get the rows first.
-    for start, stop in reversed(list(zip(starts, stops, strict=True))):
-        builder = _TurnBuilder(part, facts, usage, calls, most, budget)
-        whole = start > 0 or part.begins_turn
-        turns.append(builder.build_turn(placed[start:stop], attempts.get(start, ()), whole=whole))
+    shown = sum(1 for each in placed if each.position not in calls.paired)
+    builder = _TurnBuilder(
+        part, facts, usage, calls, most, _CallBudget(None if rows is None else max(rows - shown, 0))
+    )
+    # The newest calls get the rows first.
+    turns = [
+        builder.build_turn(placed[start:stop], attempts.get(start, ()))
+        for start, stop in reversed(list(zip(starts, stops, strict=True)))
+    ]
     turns.reverse()
     return Conversation(tuple(_number_turns(turns, counted=part.first == 0 and not facts.runs)), lost)
 
@@ -136,8 +148,18 @@ def build_message(part: ThreadPart, position: int, facts: SessionFacts) -> Conve
     """One message of a part, whole."""
     placed = _place_messages(part)
     calls = _pair_calls([*placed, *_place_behind(part)])
-    builder = _TurnBuilder(part, facts, _RecordedUsage.of(facts.entries), calls, None, _RowBudget(None))
-    return builder.build_message(placed[position - part.first], None)
+    builder = _TurnBuilder(part, facts, _RecordedUsage.of(facts.entries), calls, None, _CallBudget(None))
+    steps = _number_steps(part, facts, part.first, part.messages)
+    return builder.build_message(placed[position - part.first], steps.get(position))
+
+
+def number_turn(part: ThreadPart, runs: Sequence[Run]) -> int | None:
+    """The number of the turn that the first message of a part belongs to; None where it is not known."""
+    attempts, _ = _assign_runs(part, [0], runs, _RecordedUsage())
+    kept = next((each for each in attempts.get(0, ()) if each.kept), None)
+    if kept is not None:
+        return kept.turn
+    return 1 if part.first == 0 and not runs else None
 
 
 # ---- messages ---------------------------------------------------------------------------------------
@@ -377,16 +399,16 @@ def attempt_of(run: Run, *, kept: bool = True, model_calls: tuple[ModelCall, ...
 
 
 @dataclass(slots=True)
-class _RowBudget:
-    """Rows that are left on the page; None: no limit."""
+class _CallBudget:
+    """Calls that may still be shown on the page; None: no limit."""
 
     left: int | None
 
     def take(self, wanted: int) -> int:
-        """How many of these rows are shown."""
+        """How many of these calls are shown."""
         if self.left is None:
             return wanted
-        taken = min(wanted, max(self.left, 0))
+        taken = min(wanted, self.left)
         self.left -= taken
         return taken
 
@@ -398,23 +420,25 @@ class _TurnBuilder:
     usage: _RecordedUsage
     calls: _Calls
     most: int | None
-    rows: _RowBudget
+    budget: _CallBudget
 
-    def build_turn(
-        self, placed: Sequence[_Placed], attempts: tuple[TurnAttempt, ...], *, whole: bool
-    ) -> ConversationTurn:
-        """A turn of these messages; ``whole``: they begin with its first one."""
-        steps = _step_numbers(placed) if whole else {}
+    def build_turn(self, placed: Sequence[_Placed], attempts: tuple[TurnAttempt, ...]) -> ConversationTurn:
+        """A turn of these messages."""
+        start, stop = placed[0].position, placed[-1].position + 1
+        steps = _number_steps(self.part, self.facts, start, [each.stored for each in placed])
         shown = [each for each in placed if each.position not in self.calls.paired]
-        self.rows.take(len(shown))
         messages = tuple(self.build_message(each, steps.get(each.position)) for each in shown)
         kept = next((each for each in attempts if each.kept), None)
-        stop = placed[-1].position + 1
         calls = [call for each in placed for call in self.calls.by_position.get(each.position, ())]
         return ConversationTurn(
             number=None if kept is None else kept.turn,
-            start=placed[0].position,
+            start=start,
             stop=stop,
+            part_of_turn=TurnPart(
+                begins=_begins_turn(self.part, start),
+                ends=stop < self.part.stop or self.part.ends_turn,
+                first_step=min(steps.values(), default=None),
+            ),
             messages=messages,
             attempts=attempts,
             unfinished=stop > self.part.committed,
@@ -444,7 +468,7 @@ class _TurnBuilder:
         metadata, metadata_cut = shorten_object(message.metadata, self.most)
         entry = self.usage.steps.get(placed.stored.id)
         asked = self.calls.by_position.get(placed.position, [])
-        shown = asked[: self.rows.take(len(asked))]
+        shown = asked[: self.budget.take(len(asked))]
         return ConversationMessage(
             message_id=placed.stored.id,
             position=placed.position,
@@ -457,7 +481,7 @@ class _TurnBuilder:
             is_error=message.is_error,
             finish=None if message.finish is None else message.finish.value,
             format=message.format,
-            step=entry.step_count if entry is not None else step,
+            step=step if step is not None or entry is None else entry.step_count,
             tokens=None if message.usage is None else tokens_of_message(message.usage),
             metadata=metadata,
             size=size,
@@ -530,10 +554,17 @@ class _TurnBuilder:
         return found[-1].sub_session_id if found else None
 
 
-def _step_numbers(placed: Sequence[_Placed]) -> dict[int, int]:
-    """The steps of a turn by the positions of their answers, from 1."""
-    answers = [each.position for each in placed if each.stored.kind in Kind.ANSWERS and each.row is None]
-    return {position: number for number, position in enumerate(answers, 1)}
+def _begins_turn(part: ThreadPart, position: int) -> bool:
+    """Whether the turn that a page shows from here on begins here, too."""
+    return position > part.first or part.begins_turn
+
+
+def _number_steps(
+    part: ThreadPart, facts: SessionFacts, first: int, messages: Sequence[StoredMessage]
+) -> dict[int, int]:
+    """The steps of one turn by the positions of their answers; none where their numbers are not known."""
+    before = 0 if _begins_turn(part, first) else facts.steps_before
+    return {} if before is None else number_steps(messages, first, before)
 
 
 def _number_turns(turns: Sequence[ConversationTurn], *, counted: bool) -> list[ConversationTurn]:

@@ -324,13 +324,28 @@ class ConversationMessage(View):
     damage: str | None = None
 
 
+class TurnPart(View):
+    """Which part of a turn a page has, where the turn is longer than a page.
+
+    Attributes:
+        begins: It has the turn's first message.
+        ends: It has the turn's last message, of one under way the last that there is.
+        first_step: The number of the first step in it, from 1; None: it has none, or its number is not known.
+    """
+
+    begins: bool = True
+    ends: bool = True
+    first_step: int | None = None
+
+
 class ConversationTurn(View):
     """A turn: from a user's message up to the next one.
 
     Attributes:
         number: From 1; the number of its kept run where the session store has runs, else counted in the
             thread; None where neither tells (a page in the middle of a thread without runs).
-        start, stop: Positions in the thread: of its first message, and after its last.
+        start, stop: Positions in the thread: of its first message on the page, and after its last one there.
+        part_of_turn: Whether these are all of its messages.
         attempts: Runs at this place, oldest first, also those that were thrown away; the newest 20.
         unfinished: It is under way, or waits.
         duration_ms: From the start of its kept run to its end; None where not known.
@@ -339,6 +354,7 @@ class ConversationTurn(View):
     number: int | None = None
     start: int
     stop: int
+    part_of_turn: TurnPart = TurnPart()
     messages: tuple[ConversationMessage, ...] = ()
     attempts: tuple[TurnAttempt, ...] = ()
     unfinished: bool = False
@@ -432,6 +448,7 @@ class ModelContext(View):
             worked out from the agent as it is now, by the rule that steps use.
         first: Position of the first message that it was given; those before were left out.
         left_out: How many messages were.
+        step: Of the turn, from 1; None where the turn began too far back to be counted.
         instructions_changed: The agent's instructions and tools are other ones now than then; None: not
             known.
         provider_tokens: What the provider counted of all that went in; None where it told nothing.
@@ -440,7 +457,7 @@ class ModelContext(View):
 
     session_id: str
     turn: int | None = None
-    step: int
+    step: int | None = None
     answer: int
     agent: str = ""
     model: str = ""

@@ -128,18 +128,36 @@ class SessionViews:
         state = await self._viewed.load_state(session_id)
         return await turn_pages.read_turns(self._viewed, state, before=before, after=after, turns=limit)
 
-    async def read_turn(self, session_id: str, number: int) -> ConversationPage:
-        """One turn with whole texts; a very long one goes on at ``after``.
+    async def read_turn(
+        self, session_id: str, number: int, *, before: int | None = None, after: int | None = None
+    ) -> ConversationPage:
+        """One turn with whole texts, or the part of it before (from) a position; see `iterate_turn`.
 
-        Raises InvalidRequestError: there is no such turn (as below).
+        Raises InvalidRequestError: there is no such turn, or no such part of it (as below).
         """
         state = await self._viewed.load_state(session_id)
-        return await turn_pages.read_turn(self._viewed, state, number)
+        return await turn_pages.read_turn(self._viewed, state, number, before=before, after=after)
+
+    async def iterate_turn(self, session_id: str, number: int) -> AsyncIterator[ConversationPage]:
+        """All parts of one turn, in order: a turn that is longer than a page has several."""
+        state = await self._viewed.load_state(session_id)
+        async for page in turn_pages.iterate_turn(self._viewed, state, number):
+            yield page
 
     async def find_turn(self, session_id: str, number: int) -> int:
         """The position at which a turn begins."""
         state = await self._viewed.load_state(session_id)
         return await turn_places.find_turn(self._viewed, state, number)
+
+    async def find_answer(self, session_id: str, turn: int | None = None, step: int | None = None) -> int:
+        """The position of the answer that a step gave; the newest turn, its last step where none is named.
+
+        Raises:
+            NotFoundError: The turn has no such step.
+            InvalidRequestError: There is no such turn.
+        """
+        state = await self._viewed.load_state(session_id)
+        return await turn_places.find_answer(self._viewed, state, turn, step)
 
     async def read_message(self, session_id: str, position: int) -> WholeMessage:
         """One message with all its text.  Raises InvalidRequestError: there is none at this position."""
@@ -155,15 +173,10 @@ class SessionViews:
             InvalidRequestError: No model's answer stands there.
         """
         state = await self._viewed.load_state(session_id)
-        whole = await turn_pages.read_message(self._viewed, state, position)
+        turn = await turn_pages.find_turn_number(self._viewed, state, position)
+        thread_id = state.thread_id or state.session_id
         return await context.read_context(
-            self._viewed,
-            self._agents,
-            whole.thread_id,
-            session_id,
-            position,
-            turn=whole.turn,
-            step=whole.message.step,
+            self._viewed, self._agents, thread_id, session_id, position, turn=turn
         )
 
     async def get_state(self, session_id: str, checkpoint_id: str | None = None) -> StateAt:

@@ -1,6 +1,6 @@
 """Which part of a thread a page reads: some turns, and never more than a page can show.
 
-A page has up to 20 turns, 300 messages and 1 MiB.  A turn that is longer is shown in parts, which are cut
+A page has up to 20 turns, 240 messages and 1 MiB.  A turn that is longer is shown in parts, which are cut
 between steps where that is possible.
 """
 
@@ -15,12 +15,12 @@ from helix_temporal.models.turns import is_step_border, starts_in
 from helix_temporal.stores.protocols.hot import HotHeader
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadPage, ThreadStore
 from helix_temporal.views.access import PASSING, describe_problem
-from helix_temporal.views.conversation import ThreadPart
+from helix_temporal.views.conversation import MAX_ROWS, ThreadPart
 
 T = TypeVar("T")
 
 MAX_TURNS: Final = 20
-MAX_MESSAGES: Final = 300
+MAX_MESSAGES: Final = MAX_ROWS
 MAX_BYTES: Final = 1024 * 1024
 _ONE_STEP: Final = 64
 """Messages behind a part that are looked at for the results of its last calls."""
@@ -149,17 +149,34 @@ def _is_border(messages: Sequence[StoredMessage], at: int) -> bool:
 
 
 async def _finish_part(reader: "PartReader", part: ThreadPart) -> FoundPart:
-    """The part with what follows it, as far as that may answer its calls."""
+    """The part with what follows it, as far as that may answer its calls or belongs to its last turn."""
     behind: tuple[StoredMessage, ...] = ()
-    last = part.messages[-1].kind
-    if part.stop < part.head and last in {Kind.CALLS, Kind.RESULT}:
-        page = await reader.read(part.stop, part.stop + _ONE_STEP, backward=False)
+    if part.stop < part.head:
+        may_answer = part.messages[-1].kind in {Kind.CALLS, Kind.RESULT}
+        page = await reader.read(part.stop, part.stop + (_ONE_STEP if may_answer else 1), backward=False)
         behind = () if page is None else page.messages
     return FoundPart(
-        replace(part, behind=behind),
+        replace(part, behind=behind, ends_turn=not behind or bool(starts_in([part.messages[-1], behind[0]]))),
         before=part.first if part.first > reader.lowest else None,
         after=part.stop if part.stop < part.head else None,
         problem=reader.problem,
+    )
+
+
+async def read_one(threads: ThreadStore, thread_id: str, position: int) -> ThreadPart | None:
+    """The part that one message is; None where none can be read at this position."""
+    reader = PartReader(threads, thread_id)
+    page = await reader.read(max(position - 1, 0), position + 1, backward=True)
+    if page is None or page.first + len(page.messages) <= position:
+        return None
+    context, messages = page.messages[: position - page.first], page.messages[position - page.first :]
+    return ThreadPart(
+        position,
+        messages,
+        id_before=context[-1].id if context else "" if position == 0 else None,
+        begins_turn=_starts_of(context, messages, position)[:1] == [0],
+        committed=page.committed,
+        head=page.head.position,
     )
 
 

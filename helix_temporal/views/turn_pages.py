@@ -1,6 +1,6 @@
 """Pages of a conversation: its messages with what the session and the usage store know of them."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
 from helix_temporal.errors import InvalidRequestError
@@ -16,6 +16,7 @@ from helix_temporal.views.conversation import (
     build_conversation,
     build_message,
     list_entry_ids,
+    number_turn,
 )
 from helix_temporal.views.models import (
     ConversationCall,
@@ -27,15 +28,18 @@ from helix_temporal.views.models import (
 )
 from helix_temporal.views.places import find_thread
 from helix_temporal.views.session_facts import read_waits
-from helix_temporal.views.thread_parts import FoundPart, read_part
+from helix_temporal.views.thread_parts import FoundPart, PartReader, read_one, read_part
 from helix_temporal.views.turn_places import find_turn
 from helix_temporal.views.turn_runs import read_runs
+from helix_temporal.views.turn_steps import find_begin, find_steps_before
 from helix_temporal.views.waits import list_outcomes, list_waits
 
 _CLOCKS: Final = 120_000
 """Milliseconds by which the clocks of workers and stores may differ."""
 _ENTRIES: Final = 200
 _MOST_ENTRIES: Final = 2_000
+_COUNTED: Final = 2_000
+"""Messages before a part that are read for the number of its first step."""
 FEW_STEPS: Final = 500
 """Of a session whose entries of usage are read by time: there are a few for each step."""
 _MOST_ABORTED: Final = 5
@@ -80,22 +84,79 @@ def page_of(
     )
 
 
-async def read_turn(viewed: ViewedSessions, state: SessionState, number: int) -> ConversationPage:
-    """One turn with whole texts; one that is longer than a page goes on at the page's ``after``.
+async def read_turn(
+    viewed: ViewedSessions,
+    state: SessionState,
+    number: int,
+    *,
+    before: int | None = None,
+    after: int | None = None,
+) -> ConversationPage:
+    """One turn with whole texts, from its begin, or the part of it before or from a position.
+
+    Its ``before`` and ``after`` lead to the other parts of this turn, and not beyond.
 
     Raises:
-        InvalidRequestError: See `turn_places.find_turn`.
+        InvalidRequestError: See `turn_places.find_turn` and `thread_parts.read_part`; or the position is not
+            in the turn.
     """
     start = await find_turn(viewed, state, number)
     thread_id = state.thread_id or state.session_id
-    found = await read_part(viewed.threads, thread_id, before=None, after=start, turns=1)
+    place = start if before is None and after is None else after
+    found = await read_part(viewed.threads, thread_id, before=before, after=place, turns=1)
     facts, problem = await read_facts(viewed, state, found.part)
     made = build_conversation(found.part, facts, most=None)
+    if not _is_part_of(made.turns, start, number):
+        raise InvalidRequestError(
+            f"turn {number} of session {state.session_id!r} has no part "
+            f"{f'before {before}' if after is None else f'from {after} on'}: it begins at {start}"
+        )
     turns = [
         each if each.number is not None else each.model_copy(update={"number": number}) for each in made.turns
     ]
     shown = await hide_sessions(viewed, turns)
-    return page_of(state, found, shown, made.lost, found.problem or problem)
+    page = page_of(state, found, shown, made.lost, found.problem or problem)
+    return page.model_copy(
+        update={
+            "before": page.before if turns and not turns[0].part_of_turn.begins else None,
+            "after": page.after if turns and not turns[-1].part_of_turn.ends else None,
+        }
+    )
+
+
+def _is_part_of(turns: Sequence[ConversationTurn], start: int, number: int) -> bool:
+    """Whether what was read is of the turn that begins at a position; nothing is, if nothing can be read."""
+    if not turns:
+        return True
+    first = turns[0]
+    if first.part_of_turn.begins or first.start <= start:
+        return first.start == start
+    known = first.number is None or number in {each.turn for each in first.attempts}
+    return known and first.start > start
+
+
+async def iterate_turn(
+    viewed: ViewedSessions, state: SessionState, number: int
+) -> AsyncIterator[ConversationPage]:
+    """All parts of one turn with whole texts, in order; raises as `read_turn`."""
+    page = await read_turn(viewed, state, number)
+    yield page
+    while page.after is not None:
+        page = await read_turn(viewed, state, number, after=page.after)
+        yield page
+
+
+async def find_turn_number(viewed: ViewedSessions, state: SessionState, position: int) -> int | None:
+    """The number of the turn in which a message stands; None where it is not known."""
+    thread_id = state.thread_id or state.session_id
+    try:
+        part = await read_one(viewed.threads, thread_id, position)
+        if part is None:
+            return None
+        runs = () if viewed.sessions is None else await read_runs(viewed.sessions, state.session_id, part)
+    except PASSING:
+        return None
+    return number_turn(part, runs)
 
 
 async def read_message(viewed: ViewedSessions, state: SessionState, position: int) -> WholeMessage:
@@ -113,11 +174,10 @@ async def read_message(viewed: ViewedSessions, state: SessionState, position: in
             f"session {state.session_id!r} has no message at {position}: it ends at {part.head}{why}"
         )
     facts, _ = await read_facts(viewed, state, part)
-    turns = build_conversation(part, facts, most=1).turns
     return WholeMessage(
         session_id=state.session_id,
         thread_id=thread_id,
-        turn=turns[0].number,
+        turn=number_turn(part, facts.runs),
         message=await _hide_in_message(viewed, build_message(part, position, facts)),
     )
 
@@ -149,8 +209,23 @@ async def read_facts(
         outcomes=list_outcomes(state),
         children=children,
         live=state.current_run_id is not None and at_end,
+        steps_before=await _count_steps_before(viewed, state, part, entries),
     )
     return facts, problem
+
+
+async def _count_steps_before(
+    viewed: ViewedSessions, state: SessionState, part: ThreadPart, entries: Sequence[UsageEntry]
+) -> int | None:
+    """How many steps of its first turn stand before a part; where usage doesn't tell, they are counted."""
+    if part.begins_turn or not part.messages:
+        return 0
+    told = find_steps_before(part.messages, entries)
+    if told is not None:
+        return told
+    reader = PartReader(viewed.threads, state.thread_id or state.session_id)
+    begin = await find_begin(lambda stop: reader.read(0, stop, backward=True), part.first, most=_COUNTED)
+    return None if begin is None else begin.steps
 
 
 async def read_children(viewed: ViewedSessions, session_id: str, part: ThreadPart) -> Sequence[SubSessionRef]:

@@ -1,19 +1,20 @@
-"""Where in a thread a turn stands, found by its number without reading what is before it."""
+"""Where in a thread a turn stands, or the answer of one of its steps, found by their numbers."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
-from helix_temporal.errors import InvalidRequestError, ThreadNotFoundError
+from helix_temporal.errors import InvalidRequestError, NotFoundError, ThreadNotFoundError
 from helix_temporal.models.checkpoints import Run
 from helix_temporal.models.states import SessionState
 from helix_temporal.models.stored_messages import StoredMessage
 from helix_temporal.models.turns import starts_in
-from helix_temporal.stores.protocols.threads import ReadPage, ThreadPage
+from helix_temporal.stores.protocols.threads import ReadPage, ThreadPage, ThreadStore
 from helix_temporal.views.access import PASSING, ViewedSessions
 from helix_temporal.views.thread_parts import wait_for_archive
+from helix_temporal.views.turn_steps import find_begin, number_steps
 
 _COUNTED: Final = 2_000
-"""Messages that are read at a time where turns have to be counted."""
+"""Messages that are read at a time where turns or steps have to be counted."""
 _BYTES: Final = 8 * 1024 * 1024
 
 
@@ -83,14 +84,8 @@ async def _count_turns(viewed: ViewedSessions, state: SessionState, number: int)
     counted, position = 0, 0
     earlier: tuple[StoredMessage, ...] = ()
     while True:
-        request = ReadPage(
-            thread_id, position, limit=_COUNTED, max_bytes=_BYTES, committed_only=False, whole=False
-        )
-        try:
-            page = await viewed.threads.read(request)
-        except ThreadNotFoundError:
-            break
-        if not page.messages:
+        page = await _read_page(viewed.threads, thread_id, position, None)
+        if page is None or not page.messages:
             break
         starts = _list_starts(page, earlier)
         if counted + len(starts) >= number:
@@ -109,3 +104,88 @@ def _list_starts(page: ThreadPage, earlier: Sequence[StoredMessage]) -> list[int
     if not earlier:
         return [0, *starts_in(page.messages, from_begin=True)]
     return [at - 1 for at in starts_in([*earlier, *page.messages])]
+
+
+# ---- answers ----------------------------------------------------------------------------------------
+
+
+async def find_answer(viewed: ViewedSessions, state: SessionState, turn: int | None, step: int | None) -> int:
+    """The position of the answer that a step gave: of this turn or the newest, of its last step for None.
+
+    Raises:
+        NotFoundError: The turn has no such step.
+        InvalidRequestError: See `find_turn`.
+        StoreUnavailableError, ArchiveError: The turn cannot be read.
+    """
+    thread_id = state.thread_id or state.session_id
+    if turn is None:
+        start = await _find_newest(viewed.threads, thread_id)
+    else:
+        start = await find_turn(viewed, state, turn)
+    count, last = 0, None
+    async for first, messages in _iterate_turn(viewed.threads, thread_id, start):
+        numbers = number_steps(messages, first, count)
+        found = next((at for at, number in numbers.items() if number == step), None)
+        if found is not None:
+            return found
+        count, last = count + len(numbers), max(numbers, default=last)
+    if step is None and last is not None:
+        return last
+    named = "the newest turn" if turn is None else f"turn {turn}"
+    have = f"it has steps 1 to {count}" if count else "no model has answered in it"
+    missing = "no step yet" if step is None else f"no step {step}"
+    raise NotFoundError(f"session {state.session_id!r}: {named} has {missing}; {have}")
+
+
+async def _find_newest(threads: ThreadStore, thread_id: str) -> int:
+    """Where the newest turn begins; 0 in an empty thread."""
+    head = 0
+
+    async def read(stop: int) -> ThreadPage | None:
+        return await _read_page(threads, thread_id, 0, stop, backward=True)
+
+    newest = await _read_page(threads, thread_id, 0, None, backward=True)
+    if newest is not None:
+        head = newest.first + len(newest.messages)
+    found = await find_begin(read, head, most=None)
+    return 0 if found is None else found.position
+
+
+async def _iterate_turn(
+    threads: ThreadStore, thread_id: str, start: int
+) -> AsyncIterator[tuple[int, Sequence[StoredMessage]]]:
+    """The messages of the turn that begins at a position, some at a time, with the position of the first."""
+    position = start
+    before: tuple[StoredMessage, ...] = ()
+    while True:
+        page = await _read_page(threads, thread_id, position, None)
+        if page is None or not page.messages:
+            return
+        starts = starts_in([*before, *page.messages], from_begin=position == 0)
+        if starts:
+            yield position, page.messages[: starts[0] - len(before)]
+            return
+        yield position, page.messages
+        if page.after is None:
+            return
+        before, position = page.messages[-1:], page.first + len(page.messages)
+
+
+async def _read_page(
+    threads: ThreadStore, thread_id: str, start: int, stop: int | None, *, backward: bool = False
+) -> ThreadPage | None:
+    """Some messages of a range; None where there is no thread."""
+    request = ReadPage(
+        thread_id,
+        start,
+        stop,
+        limit=_COUNTED,
+        max_bytes=_BYTES,
+        backward=backward,
+        committed_only=False,
+        whole=False,
+    )
+    try:
+        return await threads.read(request)
+    except ThreadNotFoundError:
+        return None

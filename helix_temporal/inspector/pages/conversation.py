@@ -27,15 +27,14 @@ async def show_conversation(request: Request, page: PageRequest) -> Response:
         after = position
     conversation = await page.views.read_turns(session_id, before=before, after=after, limit=TURNS)
     is_newest = conversation.after is None
-    fitted = outlines.fit_turns(conversation.turns)
     return show_session(
         page,
         "conversation.html",
         session,
         conversation=conversation,
         lost=outlines.list_lost(conversation),
-        turns=[pair for pair in fitted if not (is_newest and pair[0].unfinished)],
-        under_way=[turn for turn, _ in fitted if is_newest and turn.unfinished],
+        turns=[turn for turn in conversation.turns if not (is_newest and turn.unfinished)],
+        under_way=[turn for turn in conversation.turns if is_newest and turn.unfinished],
         shown=find_shown(conversation) if is_newest else None,
         older=_link_turns(page, session_id, "before", conversation.before),
         newer=_link_turns(page, session_id, "after", conversation.after),
@@ -50,10 +49,12 @@ def find_shown(conversation: ConversationPage) -> int:
 
 
 async def show_turn(request: Request, page: PageRequest) -> Response:
-    """One turn with whole texts."""
+    """One turn with whole texts; of one that is longer than a page the part that the address names."""
     session = await get_session(request, page)
+    session_id = session.overview.session_id
     number: int = request.path_params["number"]
-    conversation = await page.views.read_turn(session.overview.session_id, number)
+    before, after = read_number(request, "before"), read_number(request, "after")
+    conversation = await page.views.read_turn(session_id, number, before=before, after=after)
     return show_session(
         page,
         "turn.html",
@@ -61,9 +62,8 @@ async def show_turn(request: Request, page: PageRequest) -> Response:
         tab="conversation",
         number=number,
         conversation=conversation,
-        turns=outlines.fit_turns(conversation.turns, 300),
-        older=None,
-        newer=None,
+        older=_link_part(page, session_id, number, "before", conversation.before),
+        newer=_link_part(page, session_id, number, "after", conversation.after),
     )
 
 
@@ -104,3 +104,12 @@ def cut_parts(
 
 def _link_turns(page: PageRequest, session_id: str, name: str, position: int | None) -> str | None:
     return None if position is None else page.link("conversation", {name: position}, session_id=session_id)
+
+
+def _link_part(
+    page: PageRequest, session_id: str, number: int, name: str, position: int | None
+) -> str | None:
+    """To another part of a turn."""
+    if position is None:
+        return None
+    return page.link("turn", {name: position}, session_id=session_id, number=number)
