@@ -22,8 +22,8 @@ from helix_temporal.cli.session_outputs import StoredObject, StoredThread
 from helix_temporal.cli.statuses import ExitStatus, find_status, sum_statuses
 from helix_temporal.coldtier import ADAPTERS, TieredThreads, envelope_of
 from helix_temporal.errors import HelixError, InvalidConfigError, InvalidRequestError
-from helix_temporal.views.places import FoundThread, place_of
 from helix_temporal.views.reading import stores_for_reading
+from helix_temporal.views.storage import FoundThread, place_of
 
 R = TypeVar("R")
 ThreadId = Annotated[str, typer.Argument(help="The thread; a session's main thread has the session's id.")]

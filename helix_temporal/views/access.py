@@ -2,17 +2,11 @@
 
 from typing import Final
 
-from pydantic import ValidationError
-
 from helix_temporal.activities.reads import state_from_slice
 from helix_temporal.client import ReadableStores
 from helix_temporal.errors import (
-    ArchiveError,
-    HelixError,
     InvalidIdError,
     SessionNotFoundError,
-    StoreCorruptError,
-    StoreUnavailableError,
     ThreadNotFoundError,
 )
 from helix_temporal.models.ids import validate_id
@@ -114,7 +108,7 @@ class ViewedSessions:
         state = None if self.sessions is None else await self.sessions.load_state(session_id)
         return await self._read_state_of_thread(session_id) if state is None else state
 
-    async def name_seen_session(self, session_id: str | None) -> str | None:
+    async def hide_unseen_id(self, session_id: str | None) -> str | None:
         """The id of another session that one tells of; None where the viewer may not see that one."""
         if session_id is None or self._admits is None:
             return session_id
@@ -136,7 +130,7 @@ class ViewedSessions:
         if parent not in known:
             if len(known) >= _PARENTS:
                 known.clear()
-            known[parent] = await self.name_seen_session(parent)
+            known[parent] = await self.hide_unseen_id(parent)
         return overview.model_copy(update={"parent_session_id": known[parent]})
 
     async def _read_state_of_thread(self, session_id: str) -> SessionState | None:
@@ -149,14 +143,3 @@ class ViewedSessions:
 
 def _find_streams(stores: ReadableStores) -> StreamStore | None:
     return getattr(stores, "streams", None)
-
-
-PASSING: Final = (StoreUnavailableError, StoreCorruptError, ArchiveError, ValidationError)
-"""What a view tells of in `problem`, and shows the rest: a store that is away, or damage."""
-
-
-def describe_problem(error: BaseException) -> str:
-    """What kept a view from being whole, in a line."""
-    if isinstance(error, HelixError):
-        return f"{type(error).__name__}: {error}"[:500]
-    return type(error).__name__

@@ -25,7 +25,7 @@ from helix_temporal.views.models import (
 )
 from helix_temporal.views.queries import iterate_sessions
 from helix_temporal.views.thread_parts import MAX_TURNS, read_part
-from helix_temporal.views.turn_pages import hide_session, read_facts
+from helix_temporal.views.turn_pages import hide_session, read_session_facts
 from helix_temporal.views.turn_steps import count_steps
 from helix_temporal.views.waits import list_outcomes
 
@@ -166,7 +166,7 @@ async def _find_calls_by(
     """Calls of a session, without the ids of sub-agents' sessions that the viewer may not see."""
     if source is None:
         return
-    search = _SessionSearch(viewed, state, wanted)
+    search = _CallSearch(viewed, state, wanted)
     async for found in search.find_calls(by_usage=source == "usage"):
         yield found.model_copy(update={"call": await hide_session(viewed, found.call)})
 
@@ -180,7 +180,7 @@ def _narrow_filter(wanted: SessionFilter, calls: CallFilter) -> SessionFilter:
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _AskedCall:
     """A call of a thread, with the message that asks and its turn."""
 
     turn: ConversationTurn
@@ -189,7 +189,7 @@ class _Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class _SessionSearch:
+class _CallSearch:
     """Calls of one session."""
 
     viewed: ViewedSessions
@@ -239,12 +239,12 @@ class _SessionSearch:
 
     async def _read_asked(
         self, run: Run, missing: set[str], entries: Sequence[UsageEntry]
-    ) -> dict[str, _Asked]:
+    ) -> dict[str, _AskedCall]:
         """Those calls of a run that the thread has, by the ids of their results."""
         thread_id = self.state.thread_id or self.state.session_id
         facts = await self._collect_facts([run], entries)
         after: int | None = run.start_head.position
-        asked: dict[str, _Asked] = {}
+        asked: dict[str, _AskedCall] = {}
         for number in range(_PARTS):
             part = await read_part(self.viewed.threads, thread_id, before=None, after=after, turns=1)
             if part.problem is not None or not part.part.messages or (number > 0 and part.part.begins_turn):
@@ -274,7 +274,7 @@ class _SessionSearch:
             )
             if not found.part.messages:
                 return
-            facts, _ = await read_facts(self.viewed, self.state, found.part)
+            facts, _ = await read_session_facts(self.viewed, self.state, found.part)
             turns = build_conversation(found.part, facts, rows=None).turns
             for asked in reversed(_index_calls(turns).values()):
                 at = _time_of(asked.turn)
@@ -286,7 +286,7 @@ class _SessionSearch:
 
     # -- what is told
 
-    def _tell_call(self, asked: _Asked, at: int | None) -> FoundCall:
+    def _tell_call(self, asked: _AskedCall, at: int | None) -> FoundCall:
         return FoundCall(
             session_id=self.state.session_id,
             user_id=self.state.user_id,
@@ -337,10 +337,10 @@ def _called_by(entry: SubAgentUsageEntry) -> str:
     return entry.agent_type if entry.source is None else entry.source.name
 
 
-def _index_calls(turns: Sequence[ConversationTurn]) -> dict[str, _Asked]:
+def _index_calls(turns: Sequence[ConversationTurn]) -> dict[str, _AskedCall]:
     """Calls by the ids of their results, in the order of the thread."""
     return {
-        make_result_id(message.message_id, call.at): _Asked(turn, message, call)
+        make_result_id(message.message_id, call.at): _AskedCall(turn, message, call)
         for turn in turns
         for message in turn.messages
         for call in message.calls

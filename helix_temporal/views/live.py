@@ -126,7 +126,7 @@ async def _hide_sub_session(viewed: ViewedSessions, stored: StoredChunk) -> Stor
     chunk = stored.chunk
     if not isinstance(chunk, SubAgentStart | SubAgentEnd):
         return stored
-    if await viewed.name_seen_session(chunk.sub_session_id) is not None:
+    if await viewed.hide_unseen_id(chunk.sub_session_id) is not None:
         return stored
     return replace(stored, body=to_bytes(chunk.model_copy(update={"sub_session_id": ""}), {}))
 

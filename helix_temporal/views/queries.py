@@ -8,10 +8,10 @@ from helix_temporal.errors import InvalidRequestError, ThreadNotFoundError
 from helix_temporal.models.store_calls import MAX_LIMIT, OrderBy, SessionQuery, SessionSummary
 from helix_temporal.stores.paging import encode_cursor
 from helix_temporal.stores.protocols.sessions import SessionStore
-from helix_temporal.views.access import PASSING, ViewedSessions, overview_of
+from helix_temporal.views.access import ViewedSessions, overview_of
 from helix_temporal.views.filters import SearchPlan, SessionFilter, plan_search
 from helix_temporal.views.models import SessionList, SessionOverview
-from helix_temporal.views.thread_parts import wait_for_archive
+from helix_temporal.views.problems import PARTIAL_READ_ERRORS, wait_for_archive
 
 _LOOKED_AT: Final = 2_000
 """Sessions that one page looks at, at most: where few of them match it comes short, with a cursor."""
@@ -84,7 +84,7 @@ async def iterate_sessions(viewed: ViewedSessions, wanted: SessionFilter) -> Asy
 async def _is_parent_hidden(viewed: ViewedSessions, wanted: SessionFilter) -> bool:
     """Whether children are asked for of a session that the viewer may not see: nobody is told of any."""
     parent = wanted.parent_session_id
-    return parent is not None and await viewed.name_seen_session(parent) is None
+    return parent is not None and await viewed.hide_unseen_id(parent) is None
 
 
 def _cursor_behind(summary: SessionSummary) -> str:
@@ -125,6 +125,6 @@ async def _is_behind(viewed: ViewedSessions, session_id: str) -> bool:
         facts = await wait_for_archive(lambda: viewed.threads.read_facts(thread_id))
     except ThreadNotFoundError:
         return False
-    except (*PASSING, TimeoutError):
+    except PARTIAL_READ_ERRORS:
         return True  # it does not answer, or is damaged: somebody has to look
     return facts.hot and facts.archived < facts.head.position

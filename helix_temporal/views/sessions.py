@@ -11,13 +11,13 @@ from helix_temporal.views import (
     calls,
     context,
     live,
-    places,
     queries,
     states,
+    storage,
     timeline,
     tree,
     turn_pages,
-    turn_places,
+    turn_positions,
 )
 from helix_temporal.views.access import ViewedSessions
 from helix_temporal.views.filters import EVERY_SESSION, Admits, SessionFilter
@@ -147,7 +147,7 @@ class SessionViews:
     async def find_turn(self, session_id: str, number: int) -> int:
         """The position at which a turn begins."""
         state = await self._viewed.load_state(session_id)
-        return await turn_places.find_turn(self._viewed, state, number)
+        return await turn_positions.find_turn(self._viewed, state, number)
 
     async def find_answer(self, session_id: str, turn: int | None = None, step: int | None = None) -> int:
         """The position of the answer that a step gave; the newest turn, its last step where none is named.
@@ -157,7 +157,7 @@ class SessionViews:
             InvalidRequestError: There is no such turn.
         """
         state = await self._viewed.load_state(session_id)
-        return await turn_places.find_answer(self._viewed, state, turn, step)
+        return await turn_positions.find_answer(self._viewed, state, turn, step)
 
     async def read_message(self, session_id: str, position: int) -> WholeMessage:
         """One message with all its text.  Raises InvalidRequestError: there is none at this position."""
@@ -211,11 +211,11 @@ class SessionViews:
 
     async def get_place(self, session_id: str) -> ThreadPlace:
         """How its thread is stored, with the objects of its archive."""
-        return await places.read_place(self._viewed, await self._viewed.load_state(session_id))
+        return await storage.read_place(self._viewed, await self._viewed.load_state(session_id))
 
     async def verify_thread(self, session_id: str) -> Audit | None:
         """Read and verify all of its thread's archive; None where there is no archive."""
-        return await places.verify_thread(self._viewed, await self._viewed.load_state(session_id))
+        return await storage.verify_thread(self._viewed, await self._viewed.load_state(session_id))
 
     # -- live
 

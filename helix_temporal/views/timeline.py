@@ -8,10 +8,11 @@ from helix_temporal.errors import InvalidCursorError
 from helix_temporal.models.checkpoints import Run, RunStatus
 from helix_temporal.models.states import SessionState
 from helix_temporal.models.usage import TokenUsageEntry
-from helix_temporal.views.access import PASSING, ViewedSessions, describe_problem
+from helix_temporal.views.access import ViewedSessions
 from helix_temporal.views.conversation import attempt_of
 from helix_temporal.views.models import ModelCall, RunList
-from helix_temporal.views.places import find_thread
+from helix_temporal.views.problems import PARTIAL_READ_ERRORS, describe_problem
+from helix_temporal.views.storage import find_thread
 from helix_temporal.views.turn_pages import FEW_STEPS, read_entries
 from helix_temporal.views.usage import model_call_of
 
@@ -72,7 +73,7 @@ async def list_runs(viewed: ViewedSessions, state: SessionState, limit: int, cur
     try:
         if state.step_count <= FEW_STEPS:
             calls = await _read_model_calls(viewed, session_id, page.items)
-    except PASSING as error:
+    except PARTIAL_READ_ERRORS as error:
         problem = problem or describe_problem(error)
     kept, lowest = find_kept_runs(page.items, place.lowest)
     runs = tuple(

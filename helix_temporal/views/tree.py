@@ -6,11 +6,12 @@ from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from helix_temporal.models.states import SessionState, SubSessionRef
-from helix_temporal.views.access import PASSING, ViewedSessions, overview_of
+from helix_temporal.views.access import ViewedSessions, overview_of
 from helix_temporal.views.children import MAX_CHILDREN, count_by_parent, list_by_parent
 from helix_temporal.views.models import SessionBranch, SessionOverview, UsageSums
-from helix_temporal.views.places import find_thread
+from helix_temporal.views.problems import PARTIAL_READ_ERRORS
 from helix_temporal.views.session_facts import read_record
+from helix_temporal.views.storage import find_thread
 from helix_temporal.views.usage import add_usage, has_few_entries, read_short_usage, read_usage
 
 T = TypeVar("T")
@@ -122,7 +123,7 @@ async def _read_usage(viewed: ViewedSessions, node: _Node) -> UsageSums:
         found = await find_thread(viewed, node.thread_id or session_id)
         record = None if found.facts is None else read_record(found.facts)
         return await read_short_usage(viewed, session_id, record)
-    except PASSING:
+    except PARTIAL_READ_ERRORS:
         return UsageSums(session_ids=(session_id,), complete=False)
 
 

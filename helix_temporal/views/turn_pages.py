@@ -8,11 +8,11 @@ from helix_temporal.models.checkpoints import Run
 from helix_temporal.models.states import SessionState, SubSessionRef
 from helix_temporal.models.stored_messages import Kind
 from helix_temporal.models.usage import UsageEntry, UsageQuery
-from helix_temporal.views.access import PASSING, ViewedSessions, describe_problem
+from helix_temporal.views.access import ViewedSessions
 from helix_temporal.views.conversation import (
     THROWN_AWAY,
+    MessagesPart,
     SessionFacts,
-    ThreadPart,
     build_conversation,
     build_message,
     list_entry_ids,
@@ -26,10 +26,11 @@ from helix_temporal.views.models import (
     TurnAttempt,
     WholeMessage,
 )
-from helix_temporal.views.places import find_thread
+from helix_temporal.views.problems import PARTIAL_READ_ERRORS, describe_problem
 from helix_temporal.views.session_facts import read_waits
+from helix_temporal.views.storage import find_thread
 from helix_temporal.views.thread_parts import FoundPart, PartReader, read_one, read_part
-from helix_temporal.views.turn_places import find_turn
+from helix_temporal.views.turn_positions import find_turn
 from helix_temporal.views.turn_runs import read_runs
 from helix_temporal.views.turn_steps import find_begin, find_steps_before
 from helix_temporal.views.waits import list_outcomes, list_waits
@@ -57,7 +58,7 @@ async def read_turns(
     """
     thread_id = state.thread_id or state.session_id
     found = await read_part(viewed.threads, thread_id, before=before, after=after, turns=turns)
-    facts, problem = await read_facts(viewed, state, found.part)
+    facts, problem = await read_session_facts(viewed, state, found.part)
     made = build_conversation(found.part, facts)
     shown = await hide_sessions(viewed, made.turns)
     return page_of(state, found, shown, made.lost, found.problem or problem)
@@ -97,14 +98,14 @@ async def read_turn(
     Its ``before`` and ``after`` lead to the other parts of this turn, and not beyond.
 
     Raises:
-        InvalidRequestError: See `turn_places.find_turn` and `thread_parts.read_part`; or the position is not
-            in the turn.
+        InvalidRequestError: See `turn_positions.find_turn` and `thread_parts.read_part`; or the position is
+            not in the turn.
     """
     start = await find_turn(viewed, state, number)
     thread_id = state.thread_id or state.session_id
     place = start if before is None and after is None else after
     found = await read_part(viewed.threads, thread_id, before=before, after=place, turns=1)
-    facts, problem = await read_facts(viewed, state, found.part)
+    facts, problem = await read_session_facts(viewed, state, found.part)
     made = build_conversation(found.part, facts, most=None)
     if not _is_part_of(made.turns, start, number):
         raise InvalidRequestError(
@@ -154,7 +155,7 @@ async def find_turn_number(viewed: ViewedSessions, state: SessionState, position
         if part is None:
             return None
         runs = () if viewed.sessions is None else await read_runs(viewed.sessions, state.session_id, part)
-    except PASSING:
+    except PARTIAL_READ_ERRORS:
         return None
     return number_turn(part, runs)
 
@@ -173,7 +174,7 @@ async def read_message(viewed: ViewedSessions, state: SessionState, position: in
         raise InvalidRequestError(
             f"session {state.session_id!r} has no message at {position}: it ends at {part.head}{why}"
         )
-    facts, _ = await read_facts(viewed, state, part)
+    facts, _ = await read_session_facts(viewed, state, part)
     return WholeMessage(
         session_id=state.session_id,
         thread_id=thread_id,
@@ -182,8 +183,8 @@ async def read_message(viewed: ViewedSessions, state: SessionState, position: in
     )
 
 
-async def read_facts(
-    viewed: ViewedSessions, state: SessionState, part: ThreadPart
+async def read_session_facts(
+    viewed: ViewedSessions, state: SessionState, part: MessagesPart
 ) -> tuple[SessionFacts, str | None]:
     """What is known beside the messages of a part, and why not all of it could be read."""
     runs: tuple[Run, ...] = ()
@@ -193,7 +194,7 @@ async def read_facts(
         if viewed.sessions is not None:
             runs = await read_runs(viewed.sessions, state.session_id, part)
         entries = await find_entries(viewed, state, part, runs)
-    except PASSING as error:
+    except PARTIAL_READ_ERRORS as error:
         problem = describe_problem(error)
     at_end = part.stop >= part.head
     live = next((run for run in runs if run.run_id == state.current_run_id), None)
@@ -215,7 +216,7 @@ async def read_facts(
 
 
 async def _count_steps_before(
-    viewed: ViewedSessions, state: SessionState, part: ThreadPart, entries: Sequence[UsageEntry]
+    viewed: ViewedSessions, state: SessionState, part: MessagesPart, entries: Sequence[UsageEntry]
 ) -> int | None:
     """How many steps of its first turn stand before a part; where usage doesn't tell, they are counted."""
     if part.begins_turn or not part.messages:
@@ -228,7 +229,9 @@ async def _count_steps_before(
     return None if begin is None else begin.steps
 
 
-async def read_children(viewed: ViewedSessions, session_id: str, part: ThreadPart) -> Sequence[SubSessionRef]:
+async def read_children(
+    viewed: ViewedSessions, session_id: str, part: MessagesPart
+) -> Sequence[SubSessionRef]:
     """References to sub-agents' sessions, for a part that has calls."""
     if viewed.sessions is None or not any(each.kind in _MAY_CALL for each in part.messages):
         return ()
@@ -257,14 +260,14 @@ async def _hide_in_message(viewed: ViewedSessions, message: ConversationMessage)
 async def hide_session(viewed: ViewedSessions, call: ConversationCall) -> ConversationCall:
     """A call without the id of its sub-agent's session, if the viewer may not see that."""
     name = call.sub_session_id or (None if call.waiting is None else call.waiting.sub_session_id)
-    if name is None or await viewed.name_seen_session(name) is not None:
+    if name is None or await viewed.hide_unseen_id(name) is not None:
         return call
     waiting = None if call.waiting is None else call.waiting.model_copy(update={"sub_session_id": None})
     return call.model_copy(update={"sub_session_id": None, "waiting": waiting})
 
 
 async def find_entries(
-    viewed: ViewedSessions, state: SessionState, part: ThreadPart, runs: Sequence[Run]
+    viewed: ViewedSessions, state: SessionState, part: MessagesPart, runs: Sequence[Run]
 ) -> list[UsageEntry]:
     """What usage tells of a part of the thread.
 

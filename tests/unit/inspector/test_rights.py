@@ -228,7 +228,7 @@ async def test_a_viewer_of_few_sessions_among_thousands_can_go_on(backends: Back
 
 
 async def test_waiting_sessions_behind_thousands_of_others_are_found(backends: Backends) -> None:
-    """ "Nobody waits" above a link to more would be believed."""
+    """That nobody waits would be believed, also above a link to more."""
     assert backends.sessions is not None
     await backends.sessions.update_status("jo-1", SessionStatus.PAUSED)
     for at in range(2_050):

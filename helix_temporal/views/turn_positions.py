@@ -9,8 +9,8 @@ from helix_temporal.models.states import SessionState
 from helix_temporal.models.stored_messages import StoredMessage
 from helix_temporal.models.turns import starts_in
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadPage, ThreadStore
-from helix_temporal.views.access import PASSING, ViewedSessions
-from helix_temporal.views.thread_parts import wait_for_archive
+from helix_temporal.views.access import ViewedSessions
+from helix_temporal.views.problems import PARTIAL_READ_ERRORS, wait_for_archive
 from helix_temporal.views.turn_steps import find_begin, number_steps
 
 _COUNTED: Final = 2_000
@@ -72,7 +72,7 @@ async def _stands_there(viewed: ViewedSessions, state: SessionState, run: Run) -
         page = await wait_for_archive(lambda: viewed.threads.read(request))
     except ThreadNotFoundError:
         return False
-    except (*PASSING, TimeoutError):
+    except PARTIAL_READ_ERRORS:
         return True
     if page.first + len(page.messages) <= head.position:
         return False
