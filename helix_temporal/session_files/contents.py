@@ -143,7 +143,7 @@ class SessionReader:
         self, session_id: str, parent: str | None, children: Sequence[SubSessionRef], *, last: bool
     ) -> SessionContents | None:
         state = await self._load_state(session_id)
-        thread_id = session_id if state is None else state.thread_id or session_id
+        thread_id = session_id if state is None else state.messages_thread_id
         facts = await self._find_facts(thread_id)
         if state is None and facts is None:
             raise SessionNotFoundError(f"Session not found: {session_id!r}", session_id=session_id)

@@ -241,7 +241,7 @@ class _CallSearch:
         self, run: Run, missing: set[str], entries: Sequence[UsageEntry]
     ) -> dict[str, _AskedCall]:
         """Those calls of a run that the thread has, by the ids of their results."""
-        thread_id = self.state.thread_id or self.state.session_id
+        thread_id = self.state.messages_thread_id
         facts = await self._collect_facts([run], entries)
         after: int | None = run.start_head.position
         asked: dict[str, _AskedCall] = {}
@@ -266,7 +266,7 @@ class _CallSearch:
 
     async def _scan_thread(self) -> AsyncIterator[FoundCall]:
         """Newest turns first, as far as the thread can be read."""
-        thread_id = self.state.thread_id or self.state.session_id
+        thread_id = self.state.messages_thread_id
         before: int | None = None
         while before is None or before > 0:
             found = await read_part(

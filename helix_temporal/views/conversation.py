@@ -8,7 +8,7 @@ from typing import Any, Final
 from pydantic import JsonValue
 
 from helix_temporal.errors import ArchiveCorruptError
-from helix_temporal.models.checkpoints import Run, RunStatus
+from helix_temporal.models.checkpoints import Run
 from helix_temporal.models.foreign_rows import find_said, read_foreign_row
 from helix_temporal.models.foreign_rows.row import ForeignRow, NamedCall
 from helix_temporal.models.ids import make_result_id
@@ -42,7 +42,6 @@ Messages are never left out: calls are, of older messages first, where one messa
 """
 _MOST_ATTEMPTS: Final = 20
 """Of one turn, and those that belong to none, the newest are shown; the list of runs has all."""
-THROWN_AWAY: Final = frozenset({RunStatus.ABORTED, RunStatus.SUPERSEDED})
 """Runs whose messages are in the thread no more."""
 _MOST_IDS: Final = 10_000
 _ROLES: Final[dict[str, Any]] = {
@@ -371,8 +370,8 @@ def _is_lost_here(part: MessagesPart, position: int) -> bool:
 
 
 def _kept_run(runs: Sequence[Run]) -> Run | None:
-    """The run whose messages stand there: the newest that was not thrown away."""
-    kept = [run for run in runs if run.status not in THROWN_AWAY]
+    """Of runs that began at one place, that whose messages stand there; see `timeline.find_kept_runs`."""
+    kept = [run for run in runs if not run.status.is_discarded]
     return kept[-1] if kept else None
 
 

@@ -118,7 +118,7 @@ async def _is_behind(viewed: ViewedSessions, session_id: str) -> bool:
         return False
     try:
         state = await viewed.sessions.load_state(session_id)
-        thread_id = session_id if state is None else state.thread_id or session_id
+        thread_id = session_id if state is None else state.messages_thread_id
         header = await viewed.threads.read_hot_header(thread_id)
         if header is None or header.deleted or header.archived >= header.head.position:
             return False

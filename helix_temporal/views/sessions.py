@@ -174,7 +174,7 @@ class SessionViews:
         """
         state = await self._viewed.load_state(session_id)
         turn = await turn_pages.find_turn_number(self._viewed, state, position)
-        thread_id = state.thread_id or state.session_id
+        thread_id = state.messages_thread_id
         return await context.read_context(
             self._viewed, self._agents, thread_id, session_id, position, turn=turn
         )

@@ -82,7 +82,7 @@ def place_of(thread_id: str, found: FoundThread, *, archives: bool) -> ThreadPla
 
 async def read_place(viewed: ViewedSessions, state: SessionState) -> ThreadPlace:
     """How a session's thread is stored, with the objects of its archive; reads no message."""
-    thread_id = state.thread_id or state.session_id
+    thread_id = state.messages_thread_id
     found = await find_thread(viewed, thread_id)
     place = place_of(thread_id, found, archives=viewed.threads.archives)
     # One that has not answered is not waited for again.
@@ -98,7 +98,7 @@ async def verify_thread(viewed: ViewedSessions, state: SessionState) -> Audit | 
     """
     if not isinstance(viewed.threads, TieredThreads):
         return None
-    return await viewed.threads.upkeep.audit(state.thread_id or state.session_id)
+    return await viewed.threads.upkeep.audit(state.messages_thread_id)
 
 
 async def _read_archive(threads: ThreadStore, thread_id: str) -> dict[str, Any]:

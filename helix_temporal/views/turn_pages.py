@@ -10,7 +10,6 @@ from helix_temporal.models.stored_messages import Kind
 from helix_temporal.models.usage import UsageEntry, UsageQuery
 from helix_temporal.views.access import ViewedSessions
 from helix_temporal.views.conversation import (
-    THROWN_AWAY,
     MessagesPart,
     SessionFacts,
     build_conversation,
@@ -56,7 +55,7 @@ async def read_turns(
     Raises:
         InvalidRequestError: See `thread_parts.read_part`.
     """
-    thread_id = state.thread_id or state.session_id
+    thread_id = state.messages_thread_id
     found = await read_part(viewed.threads, thread_id, before=before, after=after, turns=turns)
     facts, problem = await read_session_facts(viewed, state, found.part)
     made = build_conversation(found.part, facts)
@@ -74,7 +73,7 @@ def page_of(
     """Turns as a page."""
     return ConversationPage(
         session_id=state.session_id,
-        thread_id=state.thread_id or state.session_id,
+        thread_id=state.messages_thread_id,
         turns=tuple(turns),
         before=found.before,
         after=found.after,
@@ -102,7 +101,7 @@ async def read_turn(
             not in the turn.
     """
     start = await find_turn(viewed, state, number)
-    thread_id = state.thread_id or state.session_id
+    thread_id = state.messages_thread_id
     place = start if before is None and after is None else after
     found = await read_part(viewed.threads, thread_id, before=before, after=place, turns=1)
     facts, problem = await read_session_facts(viewed, state, found.part)
@@ -149,7 +148,7 @@ async def iterate_turn(
 
 async def find_turn_number(viewed: ViewedSessions, state: SessionState, position: int) -> int | None:
     """The number of the turn in which a message stands; None where it is not known."""
-    thread_id = state.thread_id or state.session_id
+    thread_id = state.messages_thread_id
     try:
         part = await read_one(viewed.threads, thread_id, position)
         if part is None:
@@ -166,7 +165,7 @@ async def read_message(viewed: ViewedSessions, state: SessionState, position: in
     Raises:
         InvalidRequestError: There is none at this position.
     """
-    thread_id = state.thread_id or state.session_id
+    thread_id = state.messages_thread_id
     found = await read_part(viewed.threads, thread_id, before=None, after=position, turns=1)
     part = found.part
     if not part.messages or part.first != position:
@@ -200,7 +199,7 @@ async def read_session_facts(
     live = next((run for run in runs if run.run_id == state.current_run_id), None)
     waiting = list_waits(state, None if live is None else live.turn)
     if viewed.sessions is None and at_end:
-        found = await find_thread(viewed, state.thread_id or state.session_id)
+        found = await find_thread(viewed, state.messages_thread_id)
         waiting = await read_waits(viewed, state, found.facts, None)
     children = await read_children(viewed, state.session_id, part)
     facts = SessionFacts(
@@ -224,7 +223,7 @@ async def _count_steps_before(
     told = find_steps_before(part.messages, entries)
     if told is not None:
         return told
-    reader = PartReader(viewed.threads, state.thread_id or state.session_id)
+    reader = PartReader(viewed.threads, state.messages_thread_id)
     begin = await find_begin(lambda stop: reader.read(0, stop, backward=True), part.first, most=_COUNTED)
     return None if begin is None else begin.steps
 
@@ -281,7 +280,7 @@ async def find_entries(
     found = {
         each.id: each for each in await viewed.usage.find_entries(state.session_id, list_entry_ids(part))
     }
-    aborted = [run for run in runs if run.status in THROWN_AWAY][:_MOST_ABORTED]
+    aborted = [run for run in runs if run.status.is_discarded][:_MOST_ABORTED]
     for run in aborted:
         of_run = await viewed.usage.get_entries(state.session_id, run_id=run.run_id, limit=_ENTRIES)
         found.update((each.id, each) for each in of_run)

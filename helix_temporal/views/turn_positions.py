@@ -61,7 +61,7 @@ async def _stands_there(viewed: ViewedSessions, state: SessionState, run: Run) -
     head = run.start_head
     first = max(head.position - 1, 0)
     request = ReadPage(
-        state.thread_id or state.session_id,
+        state.messages_thread_id,
         first,
         head.position + 1,
         limit=2,
@@ -80,7 +80,7 @@ async def _stands_there(viewed: ViewedSessions, state: SessionState, run: Run) -
 
 
 async def _count_turns(viewed: ViewedSessions, state: SessionState, number: int) -> int:
-    thread_id = state.thread_id or state.session_id
+    thread_id = state.messages_thread_id
     counted, position = 0, 0
     earlier: tuple[StoredMessage, ...] = ()
     while True:
@@ -117,7 +117,7 @@ async def find_answer(viewed: ViewedSessions, state: SessionState, turn: int | N
         InvalidRequestError: See `find_turn`.
         StoreUnavailableError, ArchiveError: The turn cannot be read.
     """
-    thread_id = state.thread_id or state.session_id
+    thread_id = state.messages_thread_id
     if turn is None:
         start = await _find_newest(viewed.threads, thread_id)
     else:
