@@ -74,7 +74,7 @@ class LiveStreams:
             self._open += Counter()  # forgets viewers without a stream
             self._ends.discard(end)
 
-        conversation = LiveConversation(page.views, session_id, shown, _Renderer(session_id, page))
+        conversation = LiveConversation(page.views, session_id, shown, LiveRenderer(session_id, page))
         return EventStream(conversation.follow(end), on_end=leave)
 
 
@@ -88,7 +88,7 @@ class LiveConversation:
         renderer: Makes HTML.
     """
 
-    def __init__(self, views: SessionViews, session_id: str, shown: int, renderer: "_Renderer") -> None:
+    def __init__(self, views: SessionViews, session_id: str, shown: int, renderer: "LiveRenderer") -> None:
         self._views, self._session_id, self._shown = views, session_id, shown
         self._renderer = renderer
 
@@ -98,7 +98,7 @@ class LiveConversation:
         try:
             after = await self._views.find_live_place(self._session_id)
             turn = begin_live_turn(await self._views.get_session(self._session_id))
-            pieces = [await self._read_thread(), *self._renderer.show_changes(turn.pop_changes())]
+            pieces = [await self.read_thread(), *self._renderer.show_changes(turn.pop_changes())]
             yield self._frame(Markup("").join(pieces))
             chunks = self._views.follow_session(self._session_id, after)
             async with contextlib.aclosing(_gather(chunks, end)) as batches:
@@ -111,22 +111,22 @@ class LiveConversation:
                         return
                     pieces = self._renderer.show_changes(changes)
                     if changes.stored:
-                        pieces.append(await self._read_thread())
+                        pieces.append(await self.read_thread())
                     yield self._frame(Markup("").join(pieces)) if pieces else b": still here\n\n"
             if not end.is_set():
                 yield self._closing("deleted")
-        except (_ReloadError, StreamTruncatedError):
+        except (ReloadError, StreamTruncatedError):
             yield self._closing("resync")
         except NotFoundError:
             yield self._closing("deleted")
         except HelixError as error:
             yield self._frame(self._renderer.show_problem(error))
 
-    async def _read_thread(self) -> Markup:
+    async def read_thread(self) -> Markup:
         """The turns that have ended since, and the one under way as far as it is stored."""
         newest = await self._views.read_turns(self._session_id, limit=NEW_TURNS)
         if newest.head < self._shown:
-            raise _ReloadError
+            raise ReloadError
         ended = await self._list_ended(newest)
         if ended:
             self._shown = ended[-1].stop
@@ -140,7 +140,7 @@ class LiveConversation:
             newest: The newest turns.
 
         Raises:
-            _ReloadError: They are more than a page is given at once.
+            ReloadError: They are more than a page is given at once.
         """
         page, ended = newest, list[ConversationTurn]()
         while True:
@@ -150,7 +150,7 @@ class LiveConversation:
                 if not each.unfinished and each.part_of_turn.ends and each.stop > self._shown
             ]
             if len(ended) > NEW_TURNS:
-                raise _ReloadError
+                raise ReloadError
             before = min(page.before or 0, page.committed)
             if before <= self._shown:
                 return ended
@@ -172,11 +172,11 @@ def begin_live_turn(session: SessionView) -> LiveTurn:
     )
 
 
-class _ReloadError(Exception):
+class ReloadError(Exception):
     """What is on the page is not what is in the thread."""
 
 
-class _Renderer:
+class LiveRenderer:
     """Pieces of HTML by the macros of ``live.html``."""
 
     def __init__(self, session_id: str, page: PageRequest) -> None:

@@ -30,7 +30,7 @@ from helix_temporal.views.turn_steps import count_steps
 from helix_temporal.views.waits import list_outcomes
 
 CallEntry = ToolUsageEntry | SubAgentUsageEntry
-Source = Literal["usage", "thread"] | None
+CallSource = Literal["usage", "thread"] | None
 """What tells of the calls of a session; None: it has none of those that are wanted."""
 
 _UNDER_WAY: Final = 3_600_000
@@ -106,7 +106,7 @@ async def _gather_names(sessions: AsyncIterator[SessionOverview]) -> AsyncIterat
         yield names
 
 
-async def _choose_source(viewed: ViewedSessions, session_id: str, wanted: CallFilter) -> Source:
+async def _choose_source(viewed: ViewedSessions, session_id: str, wanted: CallFilter) -> CallSource:
     """Usage, where any was recorded of the session."""
     if not await viewed.usage.exists(session_id):
         return "thread"
@@ -161,7 +161,7 @@ async def find_session_calls(
 
 
 async def _find_calls_by(
-    viewed: ViewedSessions, state: SessionState, wanted: CallFilter, source: Source
+    viewed: ViewedSessions, state: SessionState, wanted: CallFilter, source: CallSource
 ) -> AsyncIterator[FoundCall]:
     """Calls of a session, without the ids of sub-agents' sessions that the viewer may not see."""
     if source is None:

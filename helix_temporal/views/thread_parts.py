@@ -89,7 +89,8 @@ async def _read_forward(reader: "PartReader", after: int, turns: int) -> FoundPa
     page = await reader.read(max(after - 1, 0), None, backward=False)
     if page is None or page.first + len(page.messages) <= after:
         return _empty_part(reader, page, at_end=True)
-    at = after - page.first
+    # Where the archive is away, what is hot may begin later.
+    at = max(after - page.first, 0)
     context, messages = page.messages[:at], page.messages[at:]
     starts = _starts_of(context, messages, page.first + at)
     stop = len(messages)

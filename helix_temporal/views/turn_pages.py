@@ -106,13 +106,15 @@ async def read_turn(
     found = await read_part(viewed.threads, thread_id, before=before, after=place, turns=1)
     facts, problem = await read_session_facts(viewed, state, found.part)
     made = build_conversation(found.part, facts, most=None)
-    if not _is_part_of(made.turns, start, number):
+    is_part = _is_part_of(made.turns, start)
+    if not is_part and found.problem is None:
         raise InvalidRequestError(
             f"turn {number} of session {state.session_id!r} has no part "
             f"{f'before {before}' if after is None else f'from {after} on'}: it begins at {start}"
         )
     turns = [
-        each if each.number is not None else each.model_copy(update={"number": number}) for each in made.turns
+        each if each.number is not None else each.model_copy(update={"number": number})
+        for each in (made.turns if is_part else ())
     ]
     shown = await hide_sessions(viewed, turns)
     page = page_of(state, found, shown, made.lost, found.problem or problem)
@@ -124,15 +126,15 @@ async def read_turn(
     )
 
 
-def _is_part_of(turns: Sequence[ConversationTurn], start: int, number: int) -> bool:
-    """Whether what was read is of the turn that begins at a position; nothing is, if nothing can be read."""
+def _is_part_of(turns: Sequence[ConversationTurn], start: int) -> bool:
+    """Whether what was read is of the turn that begins at a position."""
     if not turns:
-        return True
+        return False
     first = turns[0]
     if first.part_of_turn.begins or first.start <= start:
         return first.start == start
-    known = first.number is None or number in {each.turn for each in first.attempts}
-    return known and first.start > start
+    # Without runs nothing tells whose part it is.
+    return not first.attempts or any(each.start == start for each in first.attempts)
 
 
 async def iterate_turn(

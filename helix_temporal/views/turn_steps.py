@@ -64,7 +64,8 @@ def find_steps_before(messages: Sequence[StoredMessage], entries: Iterable[Usage
         if recorded.get(f"step/{message.id}")
     )
     step, at = next(numbered, (0, 0))
-    return step - count_steps(messages[: at + 1]) if step else None
+    before = step - count_steps(messages[: at + 1])
+    return before if step and before >= 0 else None
 
 
 async def find_begin(read: ReadBack, position: int, *, most: int | None = LOOK_BACK) -> TurnBegin | None:

@@ -10,15 +10,13 @@ from helix_temporal.inspector.pages.conversation import (
     show_message,
     show_turn,
 )
-from helix_temporal.inspector.pages.details import (
-    show_state,
-    show_storage,
-    show_timeline,
-    show_tree,
-    show_usage,
-)
 from helix_temporal.inspector.pages.maintenance import show_maintenance
 from helix_temporal.inspector.pages.sessions import open_session, show_sessions, show_waiting
+from helix_temporal.inspector.pages.state import show_state
+from helix_temporal.inspector.pages.storage import show_storage
+from helix_temporal.inspector.pages.timeline import show_timeline
+from helix_temporal.inspector.pages.tree import show_tree
+from helix_temporal.inspector.pages.usage import show_usage
 
 _ONE: Final = "/sessions/{session_id:helix_id}"
 

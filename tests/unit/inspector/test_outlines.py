@@ -2,7 +2,7 @@
 
 from helix_temporal.inspector import outlines
 from helix_temporal.inspector.pages.conversation import cut_parts, find_shown
-from helix_temporal.inspector.pages.details import list_branches
+from helix_temporal.inspector.pages.tree import list_branches
 from helix_temporal.models.checkpoints import RunStatus
 from helix_temporal.models.states import ErrorInfo, SessionStatus
 from helix_temporal.views.models import (
@@ -74,36 +74,6 @@ def test_every_state_has_words() -> None:
     """A new one must not break a page that meets it first."""
     assert {outlines.mark_run(attempt(status=each)).word for each in RunStatus}
     assert {outlines.mark_session(overview(status=each)).word for each in SessionStatus}
-
-
-def test_turns_that_fit_are_shown_whole() -> None:
-    """The rule for large ones takes nothing from others."""
-    turns = [turn(1, 3, 2), turn(2, 4)]
-    assert outlines.fit_turns(turns) == ((turns[0], 0), (turns[1], 0))
-
-
-def test_a_turn_of_thousands_of_messages_leaves_room_for_the_others() -> None:
-    """A page has few rows whatever the turns: a browser shows it at once."""
-    fitted = outlines.fit_turns([turn(1, 5_000, 1), turn(2, 6), turn(3, 6)])
-    rows = sum(outlines.count_rows(each) for each, _ in fitted)
-    assert rows <= outlines.MAX_ROWS
-    assert [hidden > 0 for _, hidden in fitted] == [True, False, False]
-
-
-def test_what_is_left_out_of_a_turn_is_its_middle() -> None:
-    """What was asked and how it ended are what one looks for."""
-    ((shown, hidden),) = outlines.fit_turns([turn(1, 1_000)], 50)
-    positions = [each.position for each in shown.messages]
-    assert positions[0] == 100
-    assert positions[-1] == 1_099
-    assert hidden == 1_000 - len(positions)
-
-
-def test_one_message_with_thousands_of_calls_is_still_shown() -> None:
-    """It is the last one, which must not vanish; the read layer cuts its calls."""
-    ((shown, hidden),) = outlines.fit_turns([turn(1, 2, 900)], 50)
-    assert [each.position for each in shown.messages] == [100, 101]
-    assert hidden == 0
 
 
 def test_what_is_live_goes_on_behind_the_last_finished_turn() -> None:
