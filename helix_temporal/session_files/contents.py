@@ -20,8 +20,8 @@ from helix_temporal.models.stored_messages import EMPTY, Head, StoredMessage
 from helix_temporal.models.usage import UsageEntry
 from helix_temporal.session.record import SessionRecord, parse_record
 from helix_temporal.session_files.file import (
-    SessionPart,
-    ThreadPart,
+    FileSession,
+    FileThread,
     dump_child,
     dump_record,
     dump_run,
@@ -93,7 +93,7 @@ class SessionContents:
         epoch: Of the thread when it was read; None where there is no thread.
     """
 
-    part: SessionPart
+    part: FileSession
     children: tuple[JsonObject, ...] = ()
     runs: tuple[JsonObject, ...] = ()
     usage: tuple[JsonObject, ...] = ()
@@ -106,7 +106,7 @@ class SessionContents:
         return EMPTY if self.part.thread is None else self.part.thread.head
 
 
-class SessionReader:
+class ContentsReader:
     """Reads sessions for a file; changes nothing, and refuses no session that is in use.
 
     What is damaged is an error: a file shall not be written without a part of its session.
@@ -160,7 +160,7 @@ class SessionReader:
             if not await self._holds(thread_id, state.head, head):
                 state = state.model_copy(update={"head": head})
         thread = None if facts is None else _make_thread_part(facts, head)
-        part = SessionPart(
+        part = FileSession(
             session_id=session_id,
             parent=parent,
             state=None if state is None else dump_state(state),
@@ -293,8 +293,8 @@ class SessionReader:
             query = query.model_copy(update={"cursor": page.next_cursor})
 
 
-def _make_thread_part(facts: ThreadFacts, head: Head) -> ThreadPart | None:
+def _make_thread_part(facts: ThreadFacts, head: Head) -> FileThread | None:
     if is_without_workflow(facts):
-        return ThreadPart(adapter=facts.adapter, head=head) if head != EMPTY else None
+        return FileThread(adapter=facts.adapter, head=head) if head != EMPTY else None
     record = make_portable_record(parse_record(facts.slice), head)
-    return ThreadPart(adapter=facts.adapter, head=head, record=dump_record(record))
+    return FileThread(adapter=facts.adapter, head=head, record=dump_record(record))
