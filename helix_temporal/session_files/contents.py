@@ -39,7 +39,7 @@ _ENTRIES: Final = 10_000
 _TRIES: Final = 40
 _PAUSE: Final = 0.05
 
-_NOT_IN_FILES: Final[dict[str, Any]] = {
+STATE_LEFT_OUT: Final[dict[str, Any]] = {
     "current_run_id": None,
     "pending_client_tool_calls": {},
     "completed_client_tool_calls": {},
@@ -53,7 +53,7 @@ _NOT_IN_FILES: Final[dict[str, Any]] = {
 }
 """Fields of a state that belong to what runs, or to other systems: nothing waits in a session of a file."""
 
-_RECORDED: Final = (
+RECORD_KEPT: Final = (
     *("agent", "metadata", "instructions", "turns", "steps", "usage", "values", "summary", "options"),
 )
 """Fields of a session workflow's record that say what the session is, rather than what it is at."""
@@ -68,7 +68,7 @@ def make_portable_state(state: SessionState, head: Head) -> SessionState:
     """
     return state.model_copy(
         update={
-            **_NOT_IN_FILES,
+            **STATE_LEFT_OUT,
             "head": state.head if state.head.position <= head.position else head,
             "status": SessionStatus.ACTIVE if state.status is SessionStatus.PAUSED else state.status,
             "stream_id": state.stream_id if state.stream_id == state.session_id else None,
@@ -78,7 +78,7 @@ def make_portable_state(state: SessionState, head: Head) -> SessionState:
 
 def make_portable_record(record: SessionRecord, head: Head) -> SessionRecord:
     """A session workflow's record as a file has it."""
-    kept = {name: getattr(record, name) for name in _RECORDED}
+    kept = {name: getattr(record, name) for name in RECORD_KEPT}
     if record.summary is not None and record.summary.upto.position > head.position:
         kept["summary"] = None
     return SessionRecord(**kept)

@@ -34,6 +34,9 @@ _FAMILY: Final = "helix-session/"
 MAX_LINE: Final = 2 * MAX_MESSAGE_BYTES
 """Bytes of one line: the largest message in base64, with what stands around it."""
 
+RUN_LEFT_OUT: Final = frozenset({"session_id", "start_sequence", "trace"})
+"""Fields of a run: its session has the line before, and no stream and no trace is in a file."""
+
 LineKind = Literal["session", "child", "run", "usage", "message"]
 KINDS: Final[tuple[LineKind, ...]] = ("session", "child", "run", "usage", "message")
 """What lines there are behind the header, in the order in which those of a session come."""
@@ -178,12 +181,8 @@ def dump_record(record: SessionRecord) -> JsonObject:
 
 
 def dump_run(run: Run) -> JsonObject:
-    """A run as its line has it: without the session, whose lines it is among.
-
-    Nor its places in the live stream and in traces, which are not in a file.
-    """
-    left_out = {"session_id", "start_sequence", "trace"}
-    return run.model_dump(mode="json", by_alias=True, exclude=left_out, exclude_defaults=True)
+    """A run as its line has it."""
+    return run.model_dump(mode="json", by_alias=True, exclude=set(RUN_LEFT_OUT), exclude_defaults=True)
 
 
 def dump_usage(entry: UsageEntry) -> JsonObject:
