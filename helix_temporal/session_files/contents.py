@@ -20,8 +20,8 @@ from helix_temporal.models.stored_messages import EMPTY, Head, StoredMessage
 from helix_temporal.models.usage import UsageEntry
 from helix_temporal.session.record import SessionRecord, parse_record
 from helix_temporal.session_files.file import (
-    SessionPart,
-    ThreadPart,
+    FileSession,
+    FileThread,
     dump_child,
     dump_record,
     dump_run,
@@ -39,7 +39,7 @@ _ENTRIES: Final = 10_000
 _TRIES: Final = 40
 _PAUSE: Final = 0.05
 
-_NOT_IN_FILES: Final[dict[str, Any]] = {
+STATE_LEFT_OUT: Final[dict[str, Any]] = {
     "current_run_id": None,
     "pending_client_tool_calls": {},
     "completed_client_tool_calls": {},
@@ -53,7 +53,7 @@ _NOT_IN_FILES: Final[dict[str, Any]] = {
 }
 """Fields of a state that belong to what runs, or to other systems: nothing waits in a session of a file."""
 
-_RECORDED: Final = (
+RECORD_KEPT: Final = (
     *("agent", "metadata", "instructions", "turns", "steps", "usage", "values", "summary", "options"),
 )
 """Fields of a session workflow's record that say what the session is, rather than what it is at."""
@@ -68,7 +68,7 @@ def make_portable_state(state: SessionState, head: Head) -> SessionState:
     """
     return state.model_copy(
         update={
-            **_NOT_IN_FILES,
+            **STATE_LEFT_OUT,
             "head": state.head if state.head.position <= head.position else head,
             "status": SessionStatus.ACTIVE if state.status is SessionStatus.PAUSED else state.status,
             "stream_id": state.stream_id if state.stream_id == state.session_id else None,
@@ -78,7 +78,7 @@ def make_portable_state(state: SessionState, head: Head) -> SessionState:
 
 def make_portable_record(record: SessionRecord, head: Head) -> SessionRecord:
     """A session workflow's record as a file has it."""
-    kept = {name: getattr(record, name) for name in _RECORDED}
+    kept = {name: getattr(record, name) for name in RECORD_KEPT}
     if record.summary is not None and record.summary.upto.position > head.position:
         kept["summary"] = None
     return SessionRecord(**kept)
@@ -93,7 +93,7 @@ class SessionContents:
         epoch: Of the thread when it was read; None where there is no thread.
     """
 
-    part: SessionPart
+    part: FileSession
     children: tuple[JsonObject, ...] = ()
     runs: tuple[JsonObject, ...] = ()
     usage: tuple[JsonObject, ...] = ()
@@ -106,7 +106,7 @@ class SessionContents:
         return EMPTY if self.part.thread is None else self.part.thread.head
 
 
-class SessionReader:
+class ContentsReader:
     """Reads sessions for a file; changes nothing, and refuses no session that is in use.
 
     What is damaged is an error: a file shall not be written without a part of its session.
@@ -160,7 +160,7 @@ class SessionReader:
             if not await self._holds(thread_id, state.head, head):
                 state = state.model_copy(update={"head": head})
         thread = None if facts is None else _make_thread_part(facts, head)
-        part = SessionPart(
+        part = FileSession(
             session_id=session_id,
             parent=parent,
             state=None if state is None else dump_state(state),
@@ -293,8 +293,8 @@ class SessionReader:
             query = query.model_copy(update={"cursor": page.next_cursor})
 
 
-def _make_thread_part(facts: ThreadFacts, head: Head) -> ThreadPart | None:
+def _make_thread_part(facts: ThreadFacts, head: Head) -> FileThread | None:
     if is_without_workflow(facts):
-        return ThreadPart(adapter=facts.adapter, head=head) if head != EMPTY else None
+        return FileThread(adapter=facts.adapter, head=head) if head != EMPTY else None
     record = make_portable_record(parse_record(facts.slice), head)
-    return ThreadPart(adapter=facts.adapter, head=head, record=dump_record(record))
+    return FileThread(adapter=facts.adapter, head=head, record=dump_record(record))

@@ -1,4 +1,4 @@
-"""Which sessions a viewer may see: one that may not be seen is as one that is not there."""
+"""Which sessions a viewer may see; a hidden session looks like one that does not exist."""
 
 from typing import Final
 
