@@ -5,7 +5,7 @@ from typing import Any
 from pydantic import Field
 
 from helix_temporal.models.streams import StoredChunk
-from helix_temporal.views.models import ConversationTurn, Millis, ThreadPlace, TokenSums, TurnAttempt, View
+from helix_temporal.views.models import ConversationTurn, Millis, ShownTokens, ThreadPlace, TurnAttempt, View
 
 
 class TurnLine(View):
@@ -28,7 +28,7 @@ class TurnLine(View):
     text: str = ""
     answer: str = ""
     attempts: int = 0
-    tokens: TokenSums = TokenSums()
+    tokens: ShownTokens = ShownTokens()
     cost_usd: str | None = None
     duration_ms: int | None = None
     tool_calls: int = 0

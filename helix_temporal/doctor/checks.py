@@ -23,9 +23,9 @@ class Check(BaseModel):
 
     Attributes:
         about: What was looked at: ``settings``, ``redis``, ``archive``, ``temporal`` and so on.
-        name: Which of its sides.
+        name: What was checked of it, such as ``server``, ``clock`` or ``writes``.
         status: ``warning``: it works, and something is not as it should be.
-        says: What was found; where that is not well also what was expected, and what to do.
+        says: What was found.  Unless that is as it should be, also what was expected, and what to do.
         away: A server did not answer: nothing else is known of it.
     """
 

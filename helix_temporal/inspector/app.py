@@ -14,7 +14,7 @@ from temporalio.client import Client
 from helix_temporal.agents import Agent
 from helix_temporal.client import ReadableStores, SessionClient
 from helix_temporal.errors import HelixError, InvalidConfigError
-from helix_temporal.inspector.access import Authorise, LocalAccess, Viewer, ViewerViews, find_viewer
+from helix_temporal.inspector.access import Authorise, LocalAccess, Viewer, find_viewer
 from helix_temporal.inspector.actions import SessionActions
 from helix_temporal.inspector.defences import Defences
 from helix_temporal.inspector.live import LiveStreams
@@ -31,6 +31,7 @@ from helix_temporal.inspector.pages import ROUTES
 from helix_temporal.inspector.pages.errors import show_error
 from helix_temporal.inspector.rendering import compile_templates
 from helix_temporal.inspector.static_files import StaticRoute
+from helix_temporal.views import SessionViews
 from helix_temporal.web.statuses import find_status
 
 logger = logging.getLogger(__name__)
@@ -152,7 +153,7 @@ class _Inspector:
         return answer
 
     def _make_page(self, request: Request, viewer: Viewer) -> PageRequest:
-        views = ViewerViews(self._stores, viewer.reads, agents=self._agents)
+        views = SessionViews(self._stores, admits=viewer.reads, agents=self._agents)
         links = PageLinks(request.app.router, request.scope.get("root_path", ""))
         return PageRequest(views, viewer, self._settings, csrf_value(request), links)
 
