@@ -168,22 +168,13 @@ def _find_split_archive(settings: Settings) -> Iterable[Check]:
 
 
 def _find_plaintext(settings: Settings) -> Iterable[Check]:
-    if not settings.allow_plaintext:
-        return
     open_to = [str(each) for each in _list_remote_servers(settings) if not each.is_encrypted]
-    if open_to:
+    if settings.allow_plaintext and open_to:
         yield _check(
             "encryption",
             "warning",
             f"HELIX_ALLOW_PLAINTEXT is set, and messages may pass unencrypted to {' and '.join(open_to)}; "
             "use TLS there and leave it out",
-        )
-    else:
-        yield _check(
-            "without effect",
-            "warning",
-            "HELIX_ALLOW_PLAINTEXT is set and does nothing: no server on another host is spoken to "
-            "unencrypted; leave it out",
         )
 
 

@@ -90,15 +90,6 @@ def test_settings_that_are_well_are_one_line() -> None:
             "warning",
             "may pass unencrypted to Redis at one, two;",
         ),
-        (
-            {
-                "redis_url": "rediss://elsewhere/0",
-                "postgres_dsn": "postgresql://elsewhere/x?sslmode=verify-full",
-                "allow_plaintext": True,
-            },
-            "warning",
-            "HELIX_ALLOW_PLAINTEXT is set and does nothing",
-        ),
     ],
 )
 def test_a_setting_that_does_not_do_what_it_seems_to_is_named(
@@ -121,6 +112,18 @@ def test_a_setting_that_does_not_do_what_it_seems_to_is_named(
 def test_a_store_on_this_machine_may_have_its_archive_there(values: dict[str, Any]) -> None:
     """Where Temporal is says nothing of it: a worker at home may well use Temporal Cloud."""
     assert find_faults(**{"s3_bucket": None, "cold_directory": Path("/cold"), **values}) == []
+
+
+def test_servers_that_are_spoken_to_by_tls_alone_draw_no_warning() -> None:
+    """The setting may stand in a file for all environments."""
+    servers = {
+        "redis_url": "rediss://elsewhere/0",
+        "postgres_dsn": "postgresql://elsewhere/x?sslmode=verify-full",
+        "session_store": "postgres",
+        "temporal_address": "elsewhere:7233",
+        "temporal_tls": True,
+    }
+    assert find_faults(**servers, allow_plaintext=True) == []
 
 
 def test_no_secret_is_told() -> None:
