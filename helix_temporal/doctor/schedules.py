@@ -29,7 +29,7 @@ def make_schedule_probe(client: Shared[Client], settings: Settings) -> Probe:
         found = await read_schedules(await client.get(), settings.task_queue, runs=1)
         return judge_schedules(found, datetime.now(UTC))
 
-    return Probe("maintenance", "schedules", look)
+    return Probe("maintenance", "schedules", look, server="temporal")
 
 
 def judge_schedules(found: Sequence[ScheduleFacts], now: datetime) -> list[Check]:

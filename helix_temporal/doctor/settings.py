@@ -16,7 +16,7 @@ _ENCRYPTED_POSTGRES: Final = frozenset({"require", "verify-ca", "verify-full"})
 """Values of ``sslmode`` by which a server without TLS is refused."""
 
 
-class _Server(NamedTuple):
+class _RemoteServer(NamedTuple):
     """A server on another machine.
 
     Attributes:
@@ -178,7 +178,7 @@ def _find_plaintext(settings: Settings) -> Iterable[Check]:
         )
 
 
-def _list_remote_servers(settings: Settings) -> Iterator[_Server]:
+def _list_remote_servers(settings: Settings) -> Iterator[_RemoteServer]:
     """The servers that settings name and that are on other machines, each judged by its own address."""
     redis, postgres, s3 = settings.redis_url, settings.postgres_dsn, settings.s3_endpoint
     addresses = [
@@ -189,7 +189,7 @@ def _list_remote_servers(settings: Settings) -> Iterator[_Server]:
     ]
     for name, address, is_encrypted in addresses:
         if address is not None and is_remote(address):
-            yield _Server(name, ", ".join(list_hosts(address)), is_encrypted)
+            yield _RemoteServer(name, ", ".join(list_hosts(address)), is_encrypted)
 
 
 def _requires_tls(postgres: str) -> bool:

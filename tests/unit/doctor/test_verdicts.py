@@ -14,7 +14,7 @@ from temporalio.api.taskqueue.v1 import PollerInfo, TaskQueueVersioningInfo
 from temporalio.api.workflowservice.v1 import DescribeNamespaceResponse, DescribeTaskQueueResponse
 
 from helix_temporal.doctor.checks import Check
-from helix_temporal.doctor.clocks import Asked, check_clock
+from helix_temporal.doctor.clocks import ClockQuestion, check_clock
 from helix_temporal.doctor.schedules import judge_schedule, judge_schedules
 from helix_temporal.doctor.stores import check_disk, judge_postgres, judge_redis
 from helix_temporal.doctor.temporal import judge_namespace, judge_pollers, judge_versions
@@ -83,12 +83,12 @@ def test_a_postgres_whose_connections_run_out_is_told() -> None:
 )
 def test_a_difference_of_clocks_leaves_out_the_time_of_the_question(there: float, difference: float) -> None:
     """An answer that took a second is no second of difference."""
-    assert Asked(100.0, 101.0).find_difference(there) == pytest.approx(difference)
+    assert ClockQuestion(100.0, 101.0).find_difference(there) == pytest.approx(difference)
 
 
 def test_a_clock_in_whole_seconds_is_not_behind() -> None:
     """HTTP dates have no fractions."""
-    assert Asked(100.9, 100.95).find_difference(100.0, resolution=1.0) == 0.0
+    assert ClockQuestion(100.9, 100.95).find_difference(100.0, resolution=1.0) == 0.0
 
 
 @pytest.mark.parametrize(("difference", "status"), [(0.5, "ok"), (-5.0, "warning"), (90.0, "failed")])
