@@ -22,7 +22,7 @@ from helix_temporal.errors import (
     NotFoundError,
     StoreUnavailableError,
 )
-from helix_temporal.inspector.access import Authorise, LocalAccess, Viewer, admits_by, find_viewer
+from helix_temporal.inspector.access import Authorise, LocalAccess, Viewer, ViewerViews, find_viewer
 from helix_temporal.inspector.actions import SessionActions
 from helix_temporal.inspector.defences import Defences
 from helix_temporal.inspector.live import LiveStreams
@@ -39,7 +39,6 @@ from helix_temporal.inspector.pages import ROUTES
 from helix_temporal.inspector.pages.errors import show_error
 from helix_temporal.inspector.rendering import compile_templates
 from helix_temporal.inspector.static_files import StaticRoute
-from helix_temporal.views import SessionViews
 
 logger = logging.getLogger(__name__)
 
@@ -154,14 +153,17 @@ class _Inspector:
         return answer
 
     def _make_page(self, request: Request, viewer: Viewer) -> PageRequest:
-        views = SessionViews(self._stores, admits=admits_by(viewer.reads), agents=self._agents)
+        views = ViewerViews(self._stores, viewer.reads, agents=self._agents)
         links = PageLinks(request.app.router, request.scope.get("root_path", ""))
         return PageRequest(views, viewer, self._settings, csrf_value(request), links)
 
     async def show_refusal(self, request: Request, error: Exception) -> Response:
         """A page that isn't there, or isn't for who asks."""
         assert isinstance(error, HTTPException)
-        return await show_error(request, _page_of(request), error.status_code, error)
+        response = await show_error(request, _page_of(request), error.status_code, error)
+        # Where to log in, or when to come again.
+        response.headers.update(error.headers or {})
+        return response
 
     async def show_error(self, request: Request, error: Exception) -> Response:
         """What kept a page from being shown."""

@@ -11,6 +11,7 @@ from helix_temporal.views.models import (
     ContextPart,
     ConversationCall,
     ConversationMessage,
+    ConversationPage,
     ConversationTurn,
     ModelContext,
     ScheduleFacts,
@@ -133,8 +134,9 @@ def name_wait(waiting: WaitingFor) -> str:
 
 
 def name_session(overview: SessionOverview) -> str:
-    """The title, or the id of a session that has none."""
-    return overview.title or overview.session_id
+    """The title; of a sub-agent's session without one its agent, as its id was made by us; else the id."""
+    made = overview.agent if overview.parent_session_id is not None else ""
+    return overview.title or made or overview.session_id
 
 
 def name_turn(turn: ConversationTurn) -> str:
@@ -150,7 +152,17 @@ def anchor_turn(turn: ConversationTurn) -> str:
 def split_attempts(turn: ConversationTurn) -> tuple[tuple[TurnAttempt, ...], TurnAttempt | None]:
     """The attempts of a turn that were thrown away, and the one whose messages are in the thread."""
     kept = [each for each in turn.attempts if each.kept]
-    return tuple(each for each in turn.attempts if not each.kept), kept[-1] if kept else None
+    return tuple(filter(is_discarded, turn.attempts)), kept[-1] if kept else None
+
+
+def is_discarded(attempt: TurnAttempt) -> bool:
+    """Whether a run was thrown away; one under way has left nothing in the thread yet, and may still."""
+    return not attempt.kept and not attempt.status.live
+
+
+def list_lost(conversation: ConversationPage) -> tuple[TurnAttempt, ...]:
+    """Attempts that were thrown away and belong to no turn of the thread."""
+    return tuple(filter(is_discarded, conversation.lost))
 
 
 def describe_error(error: ErrorInfo) -> str:

@@ -290,6 +290,10 @@ class UsageLedger(ABC):
         """Entries of one session that match, in order."""
 
     @abstractmethod
+    async def _find_entries(self, session_id: str, entry_ids: Sequence[str]) -> list[UsageEntry]:
+        """Entries of one session by their ids, in any order."""
+
+    @abstractmethod
     async def _of_all(self, wanted: UsageFilter, limit: int, offset: int) -> tuple[list[UsageEntry], int]:
         """Entries of all sessions that match, in order, and how many there are in all."""
 
@@ -323,6 +327,15 @@ class UsageLedger(ABC):
         check_page(1 if limit is None else limit, offset, MOST_ENTRIES)
         wanted = of_session(session_id, kinds, step_range, run_id)
         return await self._of_session(session_id, wanted, limit, offset)
+
+    async def find_entries(self, session_id: str, entry_ids: Collection[str]) -> list[UsageEntry]:
+        """See `UsageStore.find_entries`."""
+        validate_id(session_id, "session id")
+        if len(entry_ids) > MOST_ENTRIES:
+            raise InvalidRequestError(f"{len(entry_ids)} ids of entries: at most {MOST_ENTRIES} allowed")
+        if not entry_ids:
+            return []
+        return select_entries(await self._find_entries(session_id, sorted(set(entry_ids))), UsageFilter())
 
     async def get_rollup(self, session_id: str, *, include_sub_agents: bool = False) -> UsageRollup | None:
         """See `UsageStore.get_rollup`."""

@@ -35,7 +35,11 @@ from helix_temporal.views.usage import add_tokens, model_call_of, tokens_of_mess
 
 MAX_ROWS: Final = 350
 """Messages and calls on a page."""
-_THROWN_AWAY: Final = frozenset({RunStatus.ABORTED, RunStatus.SUPERSEDED})
+_MOST_ATTEMPTS: Final = 20
+"""Of one turn, and those that belong to none, the newest are shown; the list of runs has all."""
+THROWN_AWAY: Final = frozenset({RunStatus.ABORTED, RunStatus.SUPERSEDED})
+"""Runs whose messages are in the thread no more."""
+_MOST_IDS: Final = 10_000
 _ROLES: Final[dict[str, Any]] = {
     Kind.USER: "user",
     Kind.ANSWER: "assistant",
@@ -282,6 +286,22 @@ class _RecordedUsage:
         return tuple(model_call_of(each) for each in self.models.get(run_id, ()))
 
 
+def list_entry_ids(part: ThreadPart) -> list[str]:
+    """The ids under which usage was recorded of the steps and calls in a part of a thread."""
+    ids: list[str] = []
+    for placed in _place_messages(part):
+        message = placed.message
+        if message is None or message.role != "assistant":
+            continue
+        ids.append(f"step/{message.id}")
+        if message.summary_usage is not None:
+            ids.append(f"summary/{message.summary_usage.id}")
+        for at in range(len(message.tool_calls)):
+            result_id = make_result_id(message.id, at)
+            ids += (f"tool/{result_id}", f"child/{result_id}", f"tool-tokens/{result_id}")
+    return ids[:_MOST_IDS]
+
+
 # ---- runs -------------------------------------------------------------------------------------------
 
 
@@ -308,10 +328,10 @@ def _assign_runs(
         elif _is_lost_here(part, head.position):
             lost.append(run)
     attempts = {
-        at: tuple(_attempt_of(run, usage, kept=run is _kept_run(each)) for run in each)
+        at: tuple(_attempt_of(run, usage, kept=run is _kept_run(each)) for run in each[-_MOST_ATTEMPTS:])
         for at, each in found.items()
     }
-    return attempts, tuple(_attempt_of(run, usage, kept=False) for run in lost)
+    return attempts, tuple(_attempt_of(run, usage, kept=False) for run in lost[-_MOST_ATTEMPTS:])
 
 
 def _place_of(part: ThreadPart, at: int) -> tuple[int, str | None]:
@@ -326,7 +346,7 @@ def _is_lost_here(part: ThreadPart, position: int) -> bool:
 
 def _kept_run(runs: Sequence[Run]) -> Run | None:
     """The run whose messages stand there: the newest that was not thrown away."""
-    kept = [run for run in runs if run.status not in _THROWN_AWAY]
+    kept = [run for run in runs if run.status not in THROWN_AWAY]
     return kept[-1] if kept else None
 
 

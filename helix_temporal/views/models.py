@@ -250,7 +250,10 @@ class TurnAttempt(View):
 
 
 class RunList(View):
-    """Runs of a session, newest first, also those whose messages are not in the thread."""
+    """Runs of a session, newest first, also those whose messages are not in the thread.
+
+    Their model calls are told in a session of up to 500 steps; of a longer one its turns tell them.
+    """
 
     session_id: str
     runs: tuple[TurnAttempt, ...] = ()
@@ -323,7 +326,7 @@ class ConversationTurn(View):
         number: From 1; the number of its kept run where the session store has runs, else counted in the
             thread; None where neither tells (a page in the middle of a thread without runs).
         start, stop: Positions in the thread: of its first message, and after its last.
-        attempts: Runs at this place, oldest first, also those that were thrown away.
+        attempts: Runs at this place, oldest first, also those that were thrown away; the newest 20.
         unfinished: It is under way, or waits.
         duration_ms: From the start of its kept run to its end; None where not known.
     """
@@ -347,7 +350,7 @@ class ConversationPage(View):
     Attributes:
         before: Give it to read the turns before these; None at the begin.
         after: Give it to read the turns behind these; None at the end.
-        lost: Attempts that belong to no turn of the thread any more (cut or taken back).
+        lost: Attempts that belong to no turn of the thread any more (cut or taken back); the newest 20.
         problem: What could not be read and why: the archive is away, or damaged at a place.
     """
 

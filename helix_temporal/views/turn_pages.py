@@ -9,7 +9,14 @@ from helix_temporal.models.states import SessionState, SubSessionRef
 from helix_temporal.models.stored_messages import Kind
 from helix_temporal.models.usage import UsageEntry, UsageQuery
 from helix_temporal.views.access import PASSING, ViewedSessions, describe_problem
-from helix_temporal.views.conversation import SessionFacts, ThreadPart, build_conversation, build_message
+from helix_temporal.views.conversation import (
+    THROWN_AWAY,
+    SessionFacts,
+    ThreadPart,
+    build_conversation,
+    build_message,
+    list_entry_ids,
+)
 from helix_temporal.views.models import (
     ConversationCall,
     ConversationMessage,
@@ -29,6 +36,10 @@ _CLOCKS: Final = 120_000
 """Milliseconds by which the clocks of workers and stores may differ."""
 _ENTRIES: Final = 200
 _MOST_ENTRIES: Final = 2_000
+FEW_STEPS: Final = 500
+"""Of a session whose entries of usage are read by time: there are a few for each step."""
+_MOST_ABORTED: Final = 5
+"""Runs on a page whose entries are read for themselves."""
 _MAY_CALL: Final = frozenset({Kind.CALLS, Kind.OTHER})
 
 
@@ -121,7 +132,7 @@ async def read_facts(
     try:
         if viewed.sessions is not None:
             runs = await read_runs(viewed.sessions, state.session_id, part)
-        entries = await read_entries(viewed, state.session_id, runs)
+        entries = await find_entries(viewed, state, part, runs)
     except PASSING as error:
         problem = describe_problem(error)
     at_end = part.stop >= part.head
@@ -177,11 +188,35 @@ async def hide_session(viewed: ViewedSessions, call: ConversationCall) -> Conver
     return call.model_copy(update={"sub_session_id": None, "waiting": waiting})
 
 
-async def read_entries(viewed: ViewedSessions, session_id: str, runs: Sequence[Run]) -> list[UsageEntry]:
-    """What these runs used, looked for in the time in which they were under way."""
+async def find_entries(
+    viewed: ViewedSessions, state: SessionState, part: ThreadPart, runs: Sequence[Run]
+) -> list[UsageEntry]:
+    """What usage tells of a part of the thread.
+
+    Of a short session all that its runs used is told, also in steps that were thrown away; of a long one
+    what belongs to the messages of the part, and to those runs that were aborted.
+    """
+    if state.step_count <= FEW_STEPS:
+        entries, complete = await read_entries(viewed, state.session_id, runs)
+        if complete:
+            return entries
+    found = {
+        each.id: each for each in await viewed.usage.find_entries(state.session_id, list_entry_ids(part))
+    }
+    aborted = [run for run in runs if run.status in THROWN_AWAY][:_MOST_ABORTED]
+    for run in aborted:
+        of_run = await viewed.usage.get_entries(state.session_id, run_id=run.run_id, limit=_ENTRIES)
+        found.update((each.id, each) for each in of_run)
+    return sorted(found.values(), key=lambda each: (each.timestamp, each.id))
+
+
+async def read_entries(
+    viewed: ViewedSessions, session_id: str, runs: Sequence[Run]
+) -> tuple[list[UsageEntry], bool]:
+    """What these runs used, looked for in the time in which they were under way; and whether it is all."""
     times = [run.started_at for run in runs if run.started_at]
     if not times:
-        return []
+        return [], True
     ends = [run.ended_at for run in runs]
     last = None if None in ends else max(end for end in ends if end is not None) + _CLOCKS
     names = {run.run_id for run in runs}
@@ -191,6 +226,6 @@ async def read_entries(viewed: ViewedSessions, session_id: str, runs: Sequence[R
         page = await viewed.usage.query_usage(query)
         found += [each for each in page.items if each.run_id in names]
         if page.next_cursor is None:
-            break
+            return found, True
         query = query.model_copy(update={"cursor": page.next_cursor})
-    return found
+    return found, False

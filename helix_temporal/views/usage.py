@@ -16,6 +16,8 @@ T = TypeVar("T")
 
 _FEW: Final = 2_000
 """Entries that are added up for a page."""
+_FEW_STEPS: Final = 2_000
+"""Of a session whose entries are counted; there is at least one for each."""
 
 
 async def read_usage(viewed: ViewedSessions, session_id: str, *, descendants: bool = False) -> UsageSums:
@@ -34,7 +36,8 @@ async def read_short_usage(
     viewed: ViewedSessions, session_id: str, record: SessionRecord | None
 ) -> UsageSums:
     """As `read_usage`, for a page: of a session with many entries what its thread tells of it."""
-    if record is None or await has_few_entries(viewed, session_id):
+    # Redis reads all entries of a session to count them: of one with many steps nobody asks.
+    if record is None or (record.steps <= _FEW_STEPS and await has_few_entries(viewed, session_id)):
         return await read_usage(viewed, session_id)
     tokens = tokens_of_message(record.usage)
     return UsageSums(tokens=tokens, model_calls=record.steps, session_ids=(session_id,), complete=False)

@@ -8,7 +8,10 @@ from tests.docs._pages import ROOT, titled
 
 RECIPES: Final = ("adding-a-command.md", "adding-a-page.md")
 EXCERPTS: Final = [
-    (recipe, title, text) for recipe in RECIPES for title, text in titled(ROOT / "docs" / recipe, "python")
+    (recipe, title, text)
+    for recipe in RECIPES
+    for language in ("python", "text")
+    for title, text in titled(ROOT / "docs" / recipe, language)
 ]
 
 

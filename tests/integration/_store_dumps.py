@@ -25,7 +25,8 @@ async def dump_postgres(dsn: str, prefix: str) -> dict[str, Any]:
     connection = await asyncpg.connect(dsn)
     try:
         names = await connection.fetch(
-            "SELECT tablename FROM pg_tables WHERE schemaname = current_schema() AND starts_with(tablename, $1)",
+            "SELECT tablename FROM pg_tables"
+            " WHERE schemaname = current_schema() AND starts_with(tablename, $1)",
             prefix,
         )
         return {
@@ -62,5 +63,6 @@ async def dump_archive(backends: Backends) -> dict[str, Any]:
     found = {}
     async for each in backends.blobs.list(""):
         blob = await backends.blobs.get(each.key)
+        assert blob is not None
         found[each.key] = (each.size, hashlib.sha256(blob.data).hexdigest(), blob.etag)
     return found

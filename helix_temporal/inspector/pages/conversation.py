@@ -33,6 +33,7 @@ async def show_conversation(request: Request, page: PageRequest) -> Response:
         "conversation.html",
         session,
         conversation=conversation,
+        lost=outlines.list_lost(conversation),
         turns=[pair for pair in fitted if not (is_newest and pair[0].unfinished)],
         under_way=[turn for turn, _ in fitted if is_newest and turn.unfinished],
         shown=find_shown(conversation) if is_newest else None,

@@ -1,5 +1,7 @@
 """Usage in this process: for tests and the first try; gone with it."""
 
+from collections.abc import Sequence
+
 from helix_temporal.models.usage import UsageEntry
 from helix_temporal.stores import usage as rules
 from helix_temporal.stores.usage import UsageFilter, UsageLedger
@@ -46,6 +48,10 @@ class MemoryUsage(UsageLedger):
     ) -> list[UsageEntry]:
         entries = self._sessions.get(session_id, {}).values()
         return rules.page_of_entries(rules.select_entries(entries, wanted), limit, offset)
+
+    async def _find_entries(self, session_id: str, entry_ids: Sequence[str]) -> list[UsageEntry]:
+        entries = self._sessions.get(session_id, {})
+        return [entries[each] for each in entry_ids if each in entries]
 
     async def _of_all(self, wanted: UsageFilter, limit: int, offset: int) -> tuple[list[UsageEntry], int]:
         every = [entry for entries in self._sessions.values() for entry in entries.values()]

@@ -1,5 +1,6 @@
 """Usage in PostgreSQL: one row an entry, pages and totals by index."""
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from helix_temporal.models.usage import UsageEntry
@@ -46,6 +47,12 @@ class PostgresUsage(UsageLedger):
     ) -> list[UsageEntry]:
         found, _ = await self._session_page(session_id, wanted, limit, offset)
         return found
+
+    async def _find_entries(self, session_id: str, entry_ids: Sequence[str]) -> list[UsageEntry]:
+        keys = [f"{session_id}{_BETWEEN}{each}" for each in entry_ids]
+        rows = await self._database.fetch(self._queries["usage_by_id"], keys)
+        where = "an entry of usage in PostgreSQL"
+        return [rules.from_body(verify_checksum(row["body"], where), where) for row in rows]
 
     async def _of_all(self, wanted: UsageFilter, limit: int, offset: int) -> tuple[list[UsageEntry], int]:
         if wanted.session_id is not None:

@@ -53,6 +53,13 @@ class UsageStore(Protocol):
         """
         ...
 
+    async def find_entries(self, session_id: str, entry_ids: Collection[str]) -> list[UsageEntry]:
+        """Those entries of a session that have one of these ids, by time, then id; 10,000 ids at most.
+
+        Costs as much as they are, however many others the session has.
+        """
+        ...
+
     async def get_rollup(self, session_id: str, *, include_sub_agents: bool = False) -> UsageRollup | None:
         """Sums over a session's entries, computed when asked; None if it has none.
 

@@ -6,7 +6,7 @@ index names too many sessions at worst: every entry is looked at before it is fo
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from helix_temporal.models.ids import encode_id
@@ -50,6 +50,13 @@ class RedisUsage(UsageLedger):
         found = rules.select_entries(await self._read_entries(session_id), wanted)
         return rules.page_of_entries(found, limit, offset)
 
+    async def _find_entries(self, session_id: str, entry_ids: Sequence[str]) -> list[UsageEntry]:
+        where = f"usage of session {session_id!r}, {self._connection.place_of(self._entries_key(session_id))}"
+        bodies: list[Any] = await self._connection.send_command(
+            "HMGET", self._entries_key(session_id), *entry_ids
+        )
+        return _parse_entries(session_id, where, (body for body in bodies if body is not None))
+
     async def _of_all(self, wanted: UsageFilter, limit: int, offset: int) -> tuple[list[UsageEntry], int]:
         found: list[UsageEntry] = []
         names = await self._list_session_ids(wanted)
@@ -77,9 +84,7 @@ class RedisUsage(UsageLedger):
     async def _read_entries(self, session_id: str) -> list[UsageEntry]:
         where = f"usage of session {session_id!r}, {self._connection.place_of(self._entries_key(session_id))}"
         bodies: list[Any] = await self._connection.send_command("HVALS", self._entries_key(session_id))
-        found = (rules.from_body(verify_checksum(body, where), where) for body in bodies)
-        # The forms of two long ids may be the same.
-        return [entry for entry in found if entry.session_id == session_id]
+        return _parse_entries(session_id, where, bodies)
 
     async def _list_session_ids(self, wanted: UsageFilter) -> list[str]:
         if wanted.session_id is not None:
@@ -99,3 +104,9 @@ class RedisUsage(UsageLedger):
 
     def _agent_index_key(self, agent_type: str) -> str:
         return f"{self._connection.prefix}{_SLOT}:agent:{encode_id(agent_type)}"
+
+
+def _parse_entries(session_id: str, where: str, bodies: Iterable[Any]) -> list[UsageEntry]:
+    found = (rules.from_body(verify_checksum(body, where), where) for body in bodies)
+    # The forms of two long ids may be the same.
+    return [entry for entry in found if entry.session_id == session_id]

@@ -1,6 +1,7 @@
 """Usage in SQLite: a row an entry, pages and totals by index."""
 
 import sqlite3
+from collections.abc import Sequence
 from typing import Any
 
 from helix_temporal.models.base import dump_json
@@ -36,6 +37,10 @@ class SqliteUsage(UsageLedger):
     ) -> list[UsageEntry]:
         values = _filter_values(wanted, limit, offset) | {"session_id": session_id}
         return _parse_entries(await self._database.fetch("usage_of_session", values))
+
+    async def _find_entries(self, session_id: str, entry_ids: Sequence[str]) -> list[UsageEntry]:
+        values = {"session_id": session_id, "ids": dump_json(entry_ids).decode()}
+        return _parse_entries(await self._database.fetch("usage_by_id", values))
 
     async def _of_all(self, wanted: UsageFilter, limit: int, offset: int) -> tuple[list[UsageEntry], int]:
         name = "usage_of_all" if wanted.session_id is None else "usage_of_session"

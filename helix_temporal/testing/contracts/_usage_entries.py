@@ -34,6 +34,19 @@ class RowContract(UsageFixtures):
         assert await record(usage, *entries) == [True] * 4
         assert await another.get_entries(session_id) == entries
 
+    async def test_entries_are_found_by_their_ids(
+        self, usage: UsageStore, another: UsageStore, session_id: str
+    ) -> None:
+        """What one page shows of a long session is read without the rest; ids that are not there are none."""
+        entries = one_of_each(session_id)
+        await record(usage, *entries)
+        wanted = {each.id for each in entries[1:3]}
+        assert await another.find_entries(session_id, [*wanted, "nowhere", *wanted]) == entries[1:3]
+        assert await another.find_entries(session_id, []) == []
+        assert await another.find_entries(f"{session_id}x", wanted) == []
+        with pytest.raises(InvalidRequestError):
+            await another.find_entries(session_id, [str(at) for at in range(10_001)])
+
     async def test_an_amount_keeps_its_type(self, usage: UsageStore, session_id: str) -> None:
         """2 and 2.00 are different ways to count."""
         await record(

@@ -150,4 +150,4 @@ def test_a_reset_stream_is_told() -> None:
 def test_chunks_of_a_later_version_change_nothing() -> None:
     """A worker may be newer than the inspector."""
     unknown = streams.UnknownChunk(type="hologram")
-    assert take(LiveTurn(), unknown, streams.UsageChunk.model_construct(type="usage")).step is None
+    assert take(LiveTurn(), unknown, streams.Custom(event_name="news")).step is None

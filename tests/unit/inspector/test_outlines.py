@@ -65,6 +65,13 @@ def test_a_session_runs_waits_or_is_idle() -> None:
     assert outlines.mark_now(SessionView(overview=failed)) == ("failed", "bad")
 
 
+def test_a_session_is_called_by_what_people_know() -> None:
+    """Its title; an id that we made for a sub-agent tells less than its agent's name."""
+    assert outlines.name_session(overview("s", title="Refund", agent="support")) == "Refund"
+    assert outlines.name_session(overview("s", agent="support")) == "s"
+    assert outlines.name_session(overview("s>a>x9", agent="clerk", parent_session_id="s")) == "clerk"
+
+
 def test_every_state_has_words() -> None:
     """A new one must not break a page that meets it first."""
     assert {outlines.mark_run(attempt(status=each)).word for each in RunStatus}
@@ -120,9 +127,16 @@ def test_an_error_is_told_with_its_type_once() -> None:
 
 def test_attempts_that_were_thrown_away_are_told_apart() -> None:
     """They stand in their turn, dimmed; its own numbers are those of the kept one."""
-    lost, kept = attempt(run_id="a", kept=False), attempt(run_id="b")
+    lost, kept = attempt(run_id="a", kept=False, status=RunStatus.ABORTED), attempt(run_id="b")
     assert outlines.split_attempts(turn(1, 1, attempts=(lost, kept))) == ((lost,), kept)
     assert outlines.split_attempts(turn(1, 1)) == ((), None)
+
+
+def test_a_run_that_has_stored_nothing_yet_is_not_a_discarded_one() -> None:
+    """While the first answer is being written, nothing was thrown away."""
+    running, aborted = attempt(kept=False), attempt(kept=False, status=RunStatus.ABORTED)
+    page = ConversationPage(session_id="s", thread_id="s", lost=(running, aborted))
+    assert outlines.list_lost(page) == (aborted,)
 
 
 def test_a_bar_is_as_wide_as_its_pieces_together() -> None:

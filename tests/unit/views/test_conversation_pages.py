@@ -387,3 +387,43 @@ async def test_what_is_large_beside_the_text_is_cut_as_well(scene: Scene) -> Non
     assert said.cut > 80_000
     whole = (await scene.views.read_message("s1", 0)).message
     assert (whole.parts, whole.metadata, whole.cut) == ((image,), metadata, 0)
+
+
+async def test_of_a_long_session_a_page_reads_the_usage_of_its_own_messages(scene: Scene) -> None:
+    """Of 10⁵ model calls it takes those that it shows, and the attempts that were aborted at its place."""
+    writer = await scene.begin()
+    for at in range(3):
+        run = await writer.start()
+        asked = (user(f"u{at}"), answer(f"a{at}", "", call()), result(f"a{at}"), answer(f"b{at}"))
+        await writer.append(*asked)
+        await writer.record_model_call(f"a{at}", run)
+        await writer.record_tool_call(f"a{at}", run)
+        await writer.record_model_call("elsewhere", run)
+        await writer.end()
+    run = await writer.start()
+    await writer.record_model_call("thrown away", run)
+    await writer.end(RunStatus.ABORTED)
+    state = await scene.views.load_state("s1")
+    await scene.sessions.save_state("s1", state.model_copy(update={"step_count": 100_000}))
+    page = await scene.views.read_turns("s1", after=4, limit=2)
+    assert [turn.tokens.input for turn in page.turns] == [10, 10]
+    assert [turn.messages[1].calls[0].duration_ms for turn in page.turns] == [5, 5]
+    (aborted,) = page.lost
+    assert [each.tokens.input for each in aborted.model_calls] == [10]
+    assert page.problem is None
+
+
+async def test_of_a_turn_that_is_tried_for_ever_the_newest_attempts_are_shown(memory_scene: Scene) -> None:
+    """An application that asks again in a loop does not burst the page."""
+    writer = await memory_scene.begin()
+    await writer.turn(user("u1"), answer("a1"))
+    for _ in range(250):
+        await writer.start()
+        await writer.end(RunStatus.ABORTED)
+    page = await memory_scene.views.read_turns("s1")
+    assert [each.turn for each in page.lost] == list(range(232, 252))
+    await writer.turn(user("u2"), answer("a2"))
+    page = await memory_scene.views.read_turns("s1")
+    assert places(page) == [(1, 0, 2), (252, 2, 4)]
+    assert [each.turn for each in page.turns[1].attempts] == list(range(233, 253))
+    assert page.lost == ()

@@ -20,7 +20,7 @@ from helix_temporal.views.filters import SessionFilter
 from helix_temporal.views.models import SessionOverview
 from helix_temporal.views.queries import iterate_sessions, list_sessions
 from helix_temporal.views.sessions import SessionViews
-from tests.unit.views._scene import Scene, answer, call, result, user
+from tests.unit.views._scene import Scene, Writer, answer, call, result, user
 
 SESSIONS: dict[str, CreateSession] = {
     "s1": CreateSession(agent_type="clerk", user_id="ann", tags=("a", "b"), metadata={"t": "x"}),
@@ -193,6 +193,25 @@ async def test_a_session_that_has_only_a_thread_is_read(scene: Scene) -> None:
         await views.list_sessions()
     with pytest.raises(SessionNotFoundError):
         await SessionViews(alone, admits=only_users("ann")).get_session("s1")
+
+
+async def test_a_thread_without_its_session_is_read(scene: Scene) -> None:
+    """Its state was never written, or is lost: the conversation is there all the same."""
+    writer = Writer(scene, "t1")
+    await writer.open()
+    await writer.append(user("u1"), answer("a1"), user("u2"), answer("a2"))
+    views = scene.views
+    found = await views.get_session("t1")
+    assert (found.messages, found.children, found.waiting, found.problem) == (4, (), (), None)
+    assert [turn.number for turn in (await views.read_turns("t1")).turns] == [1, 2]
+    assert await views.find_turn("t1", 2) == 2
+    assert (await views.read_message("t1", 3)).turn is None
+    assert (await views.get_usage("t1")).model_calls == 0
+    assert (await views.get_tree("t1")).children == ()
+    assert (await views.list_runs("t1")).runs == ()
+    assert (await views.list_checkpoints("t1")).checkpoints == ()
+    assert (await views.get_place("t1")).messages == 4
+    assert (await views.get_state("t1")).values == {}
 
 
 @pytest.mark.parametrize("limit", [0, MAX_LIMIT + 1])

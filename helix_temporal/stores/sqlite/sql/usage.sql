@@ -9,6 +9,10 @@ ON CONFLICT (session_id, id) DO NOTHING RETURNING 1
 SELECT session_id, id, body FROM usage WHERE session_id = :session_id AND {include:usage_matches}
 ORDER BY timestamp, id LIMIT :limit OFFSET :offset
 
+-- name: usage_by_id
+SELECT session_id, id, body FROM usage
+WHERE session_id = :session_id AND id IN (SELECT value FROM json_each(:ids))
+
 -- name: usage_of_all
 -- rule: stores.usage.select_entries
 SELECT session_id, id, body FROM usage WHERE {include:usage_matches}
