@@ -118,7 +118,7 @@ def is_open(call: ConversationCall) -> bool:
 
 def mark_schedule(schedule: ScheduleFacts) -> Mark:
     """How a schedule of maintenance goes: its newest run counts."""
-    if schedule.problem or (schedule.recent and schedule.recent[0].failure):
+    if schedule.problem or (schedule.recent and schedule.recent[0].is_failed):
         return Mark("last run failed" if not schedule.problem else "not known", "bad")
     if schedule.paused:
         return Mark("paused", "wait")

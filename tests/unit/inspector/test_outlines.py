@@ -1,5 +1,7 @@
 """What a page shows of a session, decided without HTML."""
 
+import pytest
+
 from helix_temporal.inspector import outlines
 from helix_temporal.inspector.pages.conversation import cut_parts, find_shown
 from helix_temporal.inspector.pages.tree import list_branches
@@ -175,8 +177,15 @@ def test_a_tree_is_listed_from_the_top_down() -> None:
 
 def test_a_schedule_is_judged_by_its_newest_run() -> None:
     """One that failed yesterday and went well since needs nobody."""
-    well, failed = ScheduleRun(at=2), ScheduleRun(at=1, failure="503")
+    well, failed = ScheduleRun(at=2), ScheduleRun(at=1, status="failed", failure="503")
     schedule = ScheduleFacts(schedule_id="s", kind="sweep", recent=(well, failed))
     assert outlines.mark_schedule(schedule).tone == "good"
     assert outlines.mark_schedule(schedule.model_copy(update={"recent": (failed, well)})).tone == "bad"
     assert outlines.mark_schedule(schedule.model_copy(update={"paused": True})).word == "paused"
+
+
+@pytest.mark.parametrize("status", ["failed", "timed_out", "terminated", "canceled"])
+def test_a_sweep_that_somebody_ended_is_not_on_schedule(status: str) -> None:
+    """Its work is not done; the doctor says so as well."""
+    schedule = ScheduleFacts(schedule_id="s", kind="sweep", recent=(ScheduleRun(at=1, status=status),))
+    assert outlines.mark_schedule(schedule).tone == "bad"
