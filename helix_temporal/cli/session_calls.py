@@ -27,6 +27,7 @@ from helix_temporal.cli._session_reads import (
     parse_option_time,
     read_sessions,
 )
+from helix_temporal.cli._store_checks import StoreUse
 from helix_temporal.models.visible import make_visible
 from helix_temporal.views import SessionViews
 from helix_temporal.views.filters import SessionFilter
@@ -54,7 +55,8 @@ def calls(
     read_sessions(
         lambda views: _print_calls(
             views, wanted, span, tool=tool, failed=True if failed else None, limit=limit, as_json=as_json
-        )
+        ),
+        StoreUse.SESSIONS,
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import Field
 
 from helix_temporal.models.streams import StoredChunk
-from helix_temporal.views.models import ConversationTurn, Millis, ThreadPlace, TokenSums, TurnAttempt, View
+from helix_temporal.views.models import ConversationTurn, Millis, ShownTokens, ThreadPlace, TurnAttempt, View
 from helix_temporal.views.usage import add_tokens
 
 
@@ -32,7 +32,7 @@ class TurnLine(View):
     text: str = ""
     answer: str = ""
     attempts: int = 0
-    tokens: TokenSums = TokenSums()
+    tokens: ShownTokens = ShownTokens()
     cost_usd: str | None = None
     duration_ms: int | None = None
     tool_calls: int = 0
@@ -127,7 +127,7 @@ def make_turn_line(parts: Sequence[ConversationTurn], characters: int = 200) -> 
     )
 
 
-def _sum_parts(parts: Sequence[ConversationTurn]) -> tuple[TokenSums, Decimal | None]:
+def _sum_parts(parts: Sequence[ConversationTurn]) -> tuple[ShownTokens, Decimal | None]:
     """What a turn used: each recorded call once, as parts may tell of calls of the whole run."""
     if len(parts) == 1:
         return parts[0].tokens, parts[0].cost_usd

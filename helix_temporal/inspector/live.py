@@ -11,7 +11,6 @@ import contextlib
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from dataclasses import replace
 from typing import Final, cast
 
 from markupsafe import Markup
@@ -64,7 +63,7 @@ class LiveStreams:
         shown = _parse_position(seen)
         await page.views.get_session(session_id)  # is there, and the viewer may see it
         viewer = page.viewer.name
-        if self._open.total() >= MAX_STREAMS or self._open[viewer] >= MAX_STREAMS_OF_VIEWER:
+        if self._has_enough(viewer):
             raise HTTPException(503, headers={"Retry-After": "5"})
         end = asyncio.Event()
         self._open[viewer] += 1
@@ -77,6 +76,11 @@ class LiveStreams:
 
         conversation = LiveConversation(page.views, session_id, shown, LiveRenderer(session_id, page))
         return EventStream(conversation.follow(end), on_end=leave)
+
+    def _has_enough(self, viewer: str) -> bool:
+        """Whether this viewer gets no more streams; without a name it is not known whose the others are."""
+        of_viewer = self._open[viewer] if viewer else 0
+        return self.count >= MAX_STREAMS or of_viewer >= MAX_STREAMS_OF_VIEWER
 
 
 class LiveConversation:
@@ -92,7 +96,6 @@ class LiveConversation:
     def __init__(self, views: SessionViews, session_id: str, shown: int, renderer: "LiveRenderer") -> None:
         self._views, self._session_id, self._shown = views, session_id, shown
         self._renderer = renderer
-        self._seen: set[str] = set()
 
     async def follow(self, end: asyncio.Event) -> AsyncGenerator[bytes]:
         """Frames until the session is deleted, the page must be loaded anew, or ``end`` is set."""
@@ -111,7 +114,7 @@ class LiveConversation:
                     if changes.resync is not None:
                         yield self._closing("resync")
                         return
-                    pieces = self._renderer.show_changes(await self._hide_sessions(changes))
+                    pieces = self._renderer.show_changes(changes)
                     if changes.stored:
                         pieces.append(await self.read_thread())
                     yield self._frame(Markup("").join(pieces)) if pieces else b": still here\n\n"
@@ -123,21 +126,6 @@ class LiveConversation:
             yield self._closing("deleted")
         except HelixError as error:
             yield self._frame(self._renderer.show_problem(error))
-
-    async def _hide_sessions(self, changes: LiveChanges) -> LiveChanges:
-        """Without the ids of sub-agents' sessions that the viewer may not see."""
-        named = {each.sub_session_id for each in changes.calls or () if each.sub_session_id is not None}
-        for session_id in named - self._seen:
-            with contextlib.suppress(NotFoundError):
-                await self._views.load_state(session_id)
-                self._seen.add(session_id)
-        if named <= self._seen:
-            return changes
-        calls = [
-            each if each.sub_session_id in self._seen else replace(each, sub_session_id=None)
-            for each in changes.calls or ()
-        ]
-        return replace(changes, calls=tuple(calls))
 
     async def read_thread(self) -> Markup:
         """The turns that have ended since, and the one under way as far as it is stored."""

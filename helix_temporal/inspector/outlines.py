@@ -262,7 +262,7 @@ def merge_segments(segments: Sequence[SegmentPlace], most: int = 60) -> tuple[Se
 
 
 def show_metadata(metadata: dict[str, JsonValue]) -> tuple[tuple[str, str], ...]:
-    """Metadata whose values are plain, as text, for a list and for links into its filter."""
+    """Metadata whose values are plain, as text."""
     plain = ((key, value) for key, value in metadata.items() if isinstance(value, str | int | float | bool))
     return tuple((key, str(value).lower() if isinstance(value, bool) else str(value)) for key, value in plain)
 

@@ -17,10 +17,10 @@ from helix_temporal.models.messages import GivenSummary, Message, Role, ToolCall
 from helix_temporal.models.stored_messages import Head, Kind, StoredMessage, size_of
 from helix_temporal.session.record import SessionRecord, Summary, parse_record
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadStore
-from helix_temporal.views.access import PASSING
 from helix_temporal.views.models import ContextPart, ModelContext
+from helix_temporal.views.problems import PARTIAL_READ_ERRORS, wait_for_archive
 from helix_temporal.views.shortening import shorten_text
-from helix_temporal.views.thread_parts import PartReader, read_hot_header, wait_for_archive
+from helix_temporal.views.thread_parts import PartReader, read_hot_header
 from helix_temporal.views.turn_steps import find_begin
 from helix_temporal.views.usage import tokens_of_message
 
@@ -64,7 +64,7 @@ _COPIED: Final = (
 )
 
 
-class WithThreads(Protocol):
+class ReadableThreads(Protocol):
     """Stores of which only the threads are read."""
 
     @property
@@ -74,7 +74,7 @@ class WithThreads(Protocol):
 
 
 async def read_context(
-    stores: WithThreads,
+    stores: ReadableThreads,
     agents: Mapping[str, Agent],
     thread_id: str,
     session_id: str,
@@ -159,7 +159,7 @@ async def _read_record(threads: ThreadStore, thread_id: str) -> SessionRecord:
     """The session's record; an empty one where it cannot be read, or is another system's."""
     try:
         data = (await wait_for_archive(lambda: threads.read_facts(thread_id))).slice
-    except (*PASSING, TimeoutError):
+    except PARTIAL_READ_ERRORS:
         header = await read_hot_header(threads, thread_id)
         data = b"" if header is None else header.slice
     try:

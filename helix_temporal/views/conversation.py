@@ -8,7 +8,7 @@ from typing import Any, Final
 from pydantic import JsonValue
 
 from helix_temporal.errors import ArchiveCorruptError
-from helix_temporal.models.checkpoints import Run, RunStatus
+from helix_temporal.models.checkpoints import Run
 from helix_temporal.models.foreign_rows import find_said, read_foreign_row
 from helix_temporal.models.foreign_rows.row import ForeignRow, NamedCall
 from helix_temporal.models.ids import make_result_id
@@ -18,7 +18,6 @@ from helix_temporal.models.stored_messages import Kind, StoredMessage
 from helix_temporal.models.turns import starts_in
 from helix_temporal.models.usage import SubAgentUsageEntry, TokenUsageEntry, ToolUsageEntry, UsageEntry
 from helix_temporal.models.waiting import DENIED, NO_ANSWER, name_waiting_call
-from helix_temporal.views.access import describe_problem
 from helix_temporal.views.foreign_calls import find_arguments, find_result
 from helix_temporal.views.models import (
     CallStatus,
@@ -26,11 +25,12 @@ from helix_temporal.views.models import (
     ConversationMessage,
     ConversationTurn,
     ModelCall,
-    TokenSums,
+    ShownTokens,
     TurnAttempt,
     TurnPart,
     WaitingFor,
 )
+from helix_temporal.views.problems import describe_problem
 from helix_temporal.views.shortening import PAGE_CHARACTERS, shorten_object, shorten_text, shorten_value
 from helix_temporal.views.turn_steps import number_steps
 from helix_temporal.views.usage import add_tokens, model_call_of, tokens_of_message
@@ -42,7 +42,6 @@ Messages are never left out: calls are, of older messages first, where one messa
 """
 _MOST_ATTEMPTS: Final = 20
 """Of one turn, and those that belong to none, the newest are shown; the list of runs has all."""
-THROWN_AWAY: Final = frozenset({RunStatus.ABORTED, RunStatus.SUPERSEDED})
 """Runs whose messages are in the thread no more."""
 _MOST_IDS: Final = 10_000
 _ROLES: Final[dict[str, Any]] = {
@@ -55,7 +54,7 @@ _ROLES: Final[dict[str, Any]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class ThreadPart:
+class MessagesPart:
     """Messages of a thread that follow each other.
 
     Attributes:
@@ -115,7 +114,11 @@ class Conversation:
 
 
 def build_conversation(
-    part: ThreadPart, facts: SessionFacts, *, most: int | None = PAGE_CHARACTERS, rows: int | None = MAX_ROWS
+    part: MessagesPart,
+    facts: SessionFacts,
+    *,
+    most: int | None = PAGE_CHARACTERS,
+    rows: int | None = MAX_ROWS,
 ) -> Conversation:
     """The turns in a part of a thread.
 
@@ -144,7 +147,7 @@ def build_conversation(
     return Conversation(tuple(_number_turns(turns, counted=part.first == 0 and not facts.runs)), lost)
 
 
-def build_message(part: ThreadPart, position: int, facts: SessionFacts) -> ConversationMessage:
+def build_message(part: MessagesPart, position: int, facts: SessionFacts) -> ConversationMessage:
     """One message of a part, whole."""
     placed = _place_messages(part)
     calls = _pair_calls([*placed, *_place_behind(part)])
@@ -153,7 +156,7 @@ def build_message(part: ThreadPart, position: int, facts: SessionFacts) -> Conve
     return builder.build_message(placed[position - part.first], steps.get(position))
 
 
-def number_turn(part: ThreadPart, runs: Sequence[Run]) -> int | None:
+def number_turn(part: MessagesPart, runs: Sequence[Run]) -> int | None:
     """The number of the turn that the first message of a part belongs to; None where it is not known."""
     attempts, _ = _assign_runs(part, [0], runs, _RecordedUsage())
     kept = next((each for each in attempts.get(0, ()) if each.kept), None)
@@ -176,11 +179,11 @@ class _Placed:
     damage: str | None = None
 
 
-def _place_messages(part: ThreadPart) -> list[_Placed]:
+def _place_messages(part: MessagesPart) -> list[_Placed]:
     return [_place_message(at, each) for at, each in enumerate(part.messages, part.first)]
 
 
-def _place_behind(part: ThreadPart) -> list[_Placed]:
+def _place_behind(part: MessagesPart) -> list[_Placed]:
     return [_place_message(at, each) for at, each in enumerate(part.behind, part.stop)]
 
 
@@ -308,7 +311,7 @@ class _RecordedUsage:
         return tuple(model_call_of(each) for each in self.models.get(run_id, ()))
 
 
-def list_entry_ids(part: ThreadPart) -> list[str]:
+def list_entry_ids(part: MessagesPart) -> list[str]:
     """The ids under which usage was recorded of the steps and calls in a part of a thread."""
     ids: list[str] = []
     for placed in _place_messages(part):
@@ -328,7 +331,7 @@ def list_entry_ids(part: ThreadPart) -> list[str]:
 
 
 def _assign_runs(
-    part: ThreadPart, starts: Sequence[int], runs: Sequence[Run], usage: _RecordedUsage
+    part: MessagesPart, starts: Sequence[int], runs: Sequence[Run], usage: _RecordedUsage
 ) -> tuple[dict[int, tuple[TurnAttempt, ...]], tuple[TurnAttempt, ...]]:
     """Attempts by the turn at whose start they began, and those that began at none."""
     places = {_place_of(part, at): at for at in starts if at > 0 or part.begins_turn}
@@ -356,19 +359,19 @@ def _assign_runs(
     return attempts, tuple(_attempt_of(run, usage, kept=False) for run in lost[-_MOST_ATTEMPTS:])
 
 
-def _place_of(part: ThreadPart, at: int) -> tuple[int, str | None]:
+def _place_of(part: MessagesPart, at: int) -> tuple[int, str | None]:
     before = part.id_before if at == 0 else part.messages[at - 1].id
     return part.first + at, before
 
 
-def _is_lost_here(part: ThreadPart, position: int) -> bool:
+def _is_lost_here(part: MessagesPart, position: int) -> bool:
     """Whether this is the part at which a run is told of that is in the thread no more."""
     return part.first <= position < part.stop or (position >= part.stop and part.stop >= part.head)
 
 
 def _kept_run(runs: Sequence[Run]) -> Run | None:
-    """The run whose messages stand there: the newest that was not thrown away."""
-    kept = [run for run in runs if run.status not in THROWN_AWAY]
+    """Of runs that began at one place, that whose messages stand there; see `timeline.find_kept_runs`."""
+    kept = [run for run in runs if not run.status.is_discarded]
     return kept[-1] if kept else None
 
 
@@ -415,7 +418,7 @@ class _CallBudget:
 
 @dataclass(frozen=True, slots=True)
 class _TurnBuilder:
-    part: ThreadPart
+    part: MessagesPart
     facts: SessionFacts
     usage: _RecordedUsage
     calls: _Calls
@@ -554,13 +557,13 @@ class _TurnBuilder:
         return found[-1].sub_session_id if found else None
 
 
-def _begins_turn(part: ThreadPart, position: int) -> bool:
+def _begins_turn(part: MessagesPart, position: int) -> bool:
     """Whether the turn that a page shows from here on begins here, too."""
     return position > part.first or part.begins_turn
 
 
 def _number_steps(
-    part: ThreadPart, facts: SessionFacts, first: int, messages: Sequence[StoredMessage]
+    part: MessagesPart, facts: SessionFacts, first: int, messages: Sequence[StoredMessage]
 ) -> dict[int, int]:
     """The steps of one turn by the positions of their answers; none where their numbers are not known."""
     before = 0 if _begins_turn(part, first) else facts.steps_before
@@ -574,10 +577,10 @@ def _number_turns(turns: Sequence[ConversationTurn], *, counted: bool) -> list[C
     return [each.model_copy(update={"number": number}) for number, each in enumerate(turns, 1)]
 
 
-def _sum_tokens(kept: TurnAttempt | None, messages: Iterable[ConversationMessage]) -> TokenSums:
+def _sum_tokens(kept: TurnAttempt | None, messages: Iterable[ConversationMessage]) -> ShownTokens:
     recorded = kept.model_calls if kept is not None else ()
     told = [each.tokens for each in recorded] or [each.tokens for each in messages if each.tokens is not None]
-    total = TokenSums()
+    total = ShownTokens()
     for each in told:
         total = add_tokens(total, each)
     return total

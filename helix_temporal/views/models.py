@@ -25,7 +25,7 @@ class View(BaseModel):
 # ---- sums -------------------------------------------------------------------------------------------
 
 
-class TokenSums(View):
+class ShownTokens(View):
     """Tokens; ``input`` holds what was read from and written to a cache, ``output`` the reasoning."""
 
     input: int = 0
@@ -54,14 +54,14 @@ class UsageSums(View):
             the session itself, as its thread tells them.
     """
 
-    tokens: TokenSums = TokenSums()
+    tokens: ShownTokens = ShownTokens()
     model_calls: int = 0
     tool_calls: int = 0
     failed_tool_calls: int = 0
     sub_agent_calls: int = 0
     cost_usd: Decimal | None = None
     duration_ms: int = 0
-    by_model: dict[str, TokenSums] = Field(default_factory=dict)
+    by_model: dict[str, ShownTokens] = Field(default_factory=dict)
     by_tool: "dict[str, ToolSums]" = Field(default_factory=dict)
     custom: dict[str, dict[str, Decimal]] = Field(default_factory=dict)
     session_ids: tuple[str, ...] = ()
@@ -102,6 +102,11 @@ class SessionOverview(View):
     expires_at: Millis | None = None
     created_at: Millis = 0
     updated_at: Millis = 0
+
+    @property
+    def agent_type(self) -> str:
+        """``agent``, as `SessionState` has it: queries of stores compare both alike."""
+        return self.agent
 
 
 class SessionList(View):
@@ -219,7 +224,7 @@ class ModelCall(View):
     model: str
     step: int = 0
     at: Millis = 0
-    tokens: TokenSums = TokenSums()
+    tokens: ShownTokens = ShownTokens()
     cost_usd: Decimal | None = None
     duration_ms: int = 0
 
@@ -312,7 +317,7 @@ class ConversationMessage(View):
     finish: str | None = None
     format: str | None = None
     step: int | None = None
-    tokens: TokenSums | None = None
+    tokens: ShownTokens | None = None
     metadata: dict[str, JsonValue] = Field(default_factory=dict)
     size: int = 0
     cut: int = 0
@@ -353,7 +358,7 @@ class ConversationTurn(View):
     messages: tuple[ConversationMessage, ...] = ()
     attempts: tuple[TurnAttempt, ...] = ()
     unfinished: bool = False
-    tokens: TokenSums = TokenSums()
+    tokens: ShownTokens = ShownTokens()
     cost_usd: Decimal | None = None
     duration_ms: int | None = None
     tool_calls: int = 0
@@ -461,7 +466,7 @@ class ModelContext(View):
     left_out: int = 0
     instructions_changed: bool | None = None
     parts: tuple[ContextPart, ...] = ()
-    provider_tokens: TokenSums | None = None
+    provider_tokens: ShownTokens | None = None
     notes: tuple[str, ...] = ()
 
 

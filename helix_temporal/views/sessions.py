@@ -11,16 +11,16 @@ from helix_temporal.views import (
     calls,
     context,
     live,
-    places,
     queries,
     states,
+    storage,
     timeline,
     tree,
     turn_pages,
-    turn_places,
+    turn_positions,
 )
-from helix_temporal.views.access import Admits, ViewedSessions
-from helix_temporal.views.filters import SessionFilter
+from helix_temporal.views.access import ViewedSessions
+from helix_temporal.views.filters import EVERY_SESSION, Admits, SessionFilter
 from helix_temporal.views.models import (
     CheckpointList,
     ConversationPage,
@@ -40,23 +40,25 @@ from helix_temporal.views.models import (
 from helix_temporal.views.session_facts import read_session
 from helix_temporal.views.usage import read_usage
 
-EVERY_SESSION = SessionFilter()
-
 
 class SessionViews:
     """Reads for people; changes nothing and wakes no session.
 
     Args:
         stores: A `helix_temporal.backends.Backends`, or `helix_temporal.client.SessionStores`.
-        admits: Which sessions the viewer may see: others are as if they were not there, in lists and by id.
+        admits: Which sessions the viewer may see: a filter, for which lists ask the stores themselves, or a
+            function.  Others are as if they were not there, in lists and by id.
         agents: By name, for the instructions and tools of a context; without one these parts are left out.
+
+    Raises:
+        InvalidConfigError: See `filters.admits_by`.
     """
 
     def __init__(
         self,
         stores: ReadableStores,
         *,
-        admits: Admits | None = None,
+        admits: Admits | SessionFilter | None = None,
         agents: Mapping[str, Agent] | None = None,
     ) -> None:
         self._viewed = ViewedSessions(stores, admits)
@@ -145,7 +147,7 @@ class SessionViews:
     async def find_turn(self, session_id: str, number: int) -> int:
         """The position at which a turn begins."""
         state = await self._viewed.load_state(session_id)
-        return await turn_places.find_turn(self._viewed, state, number)
+        return await turn_positions.find_turn(self._viewed, state, number)
 
     async def find_answer(self, session_id: str, turn: int | None = None, step: int | None = None) -> int:
         """The position of the answer that a step gave; the newest turn, its last step where none is named.
@@ -155,7 +157,7 @@ class SessionViews:
             InvalidRequestError: There is no such turn.
         """
         state = await self._viewed.load_state(session_id)
-        return await turn_places.find_answer(self._viewed, state, turn, step)
+        return await turn_positions.find_answer(self._viewed, state, turn, step)
 
     async def read_message(self, session_id: str, position: int) -> WholeMessage:
         """One message with all its text.  Raises InvalidRequestError: there is none at this position."""
@@ -172,7 +174,7 @@ class SessionViews:
         """
         state = await self._viewed.load_state(session_id)
         turn = await turn_pages.find_turn_number(self._viewed, state, position)
-        thread_id = state.thread_id or state.session_id
+        thread_id = state.messages_thread_id
         return await context.read_context(
             self._viewed, self._agents, thread_id, session_id, position, turn=turn
         )
@@ -209,11 +211,11 @@ class SessionViews:
 
     async def get_place(self, session_id: str) -> ThreadPlace:
         """How its thread is stored, with the objects of its archive."""
-        return await places.read_place(self._viewed, await self._viewed.load_state(session_id))
+        return await storage.read_place(self._viewed, await self._viewed.load_state(session_id))
 
     async def verify_thread(self, session_id: str) -> Audit | None:
         """Read and verify all of its thread's archive; None where there is no archive."""
-        return await places.verify_thread(self._viewed, await self._viewed.load_state(session_id))
+        return await storage.verify_thread(self._viewed, await self._viewed.load_state(session_id))
 
     # -- live
 

@@ -9,8 +9,8 @@ from helix_temporal.models.states import SessionState
 from helix_temporal.models.stored_messages import StoredMessage
 from helix_temporal.models.turns import starts_in
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadPage, ThreadStore
-from helix_temporal.views.access import PASSING, ViewedSessions
-from helix_temporal.views.thread_parts import wait_for_archive
+from helix_temporal.views.access import ViewedSessions
+from helix_temporal.views.problems import PARTIAL_READ_ERRORS, wait_for_archive
 from helix_temporal.views.turn_steps import find_begin, number_steps
 
 _COUNTED: Final = 2_000
@@ -61,7 +61,7 @@ async def _stands_there(viewed: ViewedSessions, state: SessionState, run: Run) -
     head = run.start_head
     first = max(head.position - 1, 0)
     request = ReadPage(
-        state.thread_id or state.session_id,
+        state.messages_thread_id,
         first,
         head.position + 1,
         limit=2,
@@ -72,7 +72,7 @@ async def _stands_there(viewed: ViewedSessions, state: SessionState, run: Run) -
         page = await wait_for_archive(lambda: viewed.threads.read(request))
     except ThreadNotFoundError:
         return False
-    except (*PASSING, TimeoutError):
+    except PARTIAL_READ_ERRORS:
         return True
     if page.first + len(page.messages) <= head.position:
         return False
@@ -80,7 +80,7 @@ async def _stands_there(viewed: ViewedSessions, state: SessionState, run: Run) -
 
 
 async def _count_turns(viewed: ViewedSessions, state: SessionState, number: int) -> int:
-    thread_id = state.thread_id or state.session_id
+    thread_id = state.messages_thread_id
     counted, position = 0, 0
     earlier: tuple[StoredMessage, ...] = ()
     while True:
@@ -117,7 +117,7 @@ async def find_answer(viewed: ViewedSessions, state: SessionState, turn: int | N
         InvalidRequestError: See `find_turn`.
         StoreUnavailableError, ArchiveError: The turn cannot be read.
     """
-    thread_id = state.thread_id or state.session_id
+    thread_id = state.messages_thread_id
     if turn is None:
         start = await _find_newest(viewed.threads, thread_id)
     else:
