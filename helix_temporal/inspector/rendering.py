@@ -8,7 +8,7 @@ from typing import Any, Final
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from helix_temporal.inspector import formats, outlines, visible_text
+from helix_temporal.inspector import bars, formats, labels, marks, visible_text
 
 TEMPLATES: Final = Path(__file__).parent / "templates"
 
@@ -32,7 +32,9 @@ _FILTERS: Final = {
 _GLOBALS: Final = {
     "count_of": formats.count_of,
     "share": formats.format_share,
-    "outlines": outlines,
+    "bars": bars,
+    "labels": labels,
+    "marks": marks,
 }
 
 

@@ -548,7 +548,13 @@ class SessionBranch(View):
 
 
 class ScheduleRun(View):
-    """One run of a schedule; ``failure`` where it failed."""
+    """One run of a schedule.
+
+    Attributes:
+        status: As Temporal names it, in small letters: ``running``, ``completed``, ``failed``, ``timed_out``,
+            ``terminated``, ``canceled``; empty where it has forgotten the run.
+        failure: Why, where it did not do its work.
+    """
 
     at: Millis
     workflow_id: str = ""
@@ -556,14 +562,27 @@ class ScheduleRun(View):
     status: str = ""
     failure: str | None = None
 
+    @property
+    def is_failed(self) -> bool:
+        """Whether it ended without its work done; somebody may have ended it."""
+        return self.status in {"failed", "timed_out", "terminated", "canceled"}
+
 
 class ScheduleFacts(View):
-    """A maintenance schedule: its newest runs, newest first, and its next ones."""
+    """A maintenance schedule: its newest runs, newest first, and its next ones.
+
+    Attributes:
+        every: Milliseconds between two runs; 0 where that is not known.
+        made_at: None where that is not known.
+        problem: Why nothing else is known of it: it is not there.
+    """
 
     schedule_id: str
     kind: str
     paused: bool = False
     note: str = ""
+    every: Millis = 0
+    made_at: Millis | None = None
     running: int = 0
     recent: tuple[ScheduleRun, ...] = ()
     next_at: tuple[Millis, ...] = ()

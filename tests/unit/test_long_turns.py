@@ -326,6 +326,31 @@ def test_the_command_says_which_steps_there_are(variables: dict[str, str]) -> No
     assert "it has steps 1 to 200" in refused.output
 
 
+@pytest.mark.parametrize("session_id", SESSIONS)
+def test_the_tail_is_turns_and_not_parts(variables: dict[str, str], session_id: str) -> None:
+    """Who asks for the last turn sees what was asked in it."""
+    printed = call(variables, "session", "messages", session_id, "--tail", "1").stdout
+    assert "question 3" in printed
+    assert said_on(printed) == all_said(3)
+    assert "question 2" not in printed
+
+
+@pytest.mark.parametrize("session_id", SESSIONS)
+def test_a_list_has_a_row_for_each_turn(variables: dict[str, str], session_id: str) -> None:
+    """A turn in parts is one turn: its messages and calls are counted together."""
+    turns = json_of(call(variables, "session", "turns", session_id, "--json"))["turns"]
+    assert [(each["start"], each["stop"]) for each in turns] == [
+        (0, MESSAGES),
+        (MESSAGES, 2 * MESSAGES),
+        (2 * MESSAGES, 3 * MESSAGES),
+    ]
+    assert [each["text"] for each in turns] == ["question 1", "question 2", "question 3"]
+    assert [each["tool_calls"] for each in turns] == [STEPS - 1] * 3
+    listed = json_of(call(variables, "session", "turns", session_id, "--limit", "1", "--json"))
+    assert [each["text"] for each in listed["turns"]] == ["question 3"]
+    assert listed["before"] == 2 * MESSAGES
+
+
 def test_a_transcript_has_all_of_a_turn(variables: dict[str, str], tmp_path: Path) -> None:
     """It is the file that people keep."""
     file = tmp_path / "s.md"

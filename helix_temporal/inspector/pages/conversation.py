@@ -5,7 +5,7 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from helix_temporal.inspector import outlines
+from helix_temporal.inspector import bars, labels
 from helix_temporal.inspector.actions import find_outcome
 from helix_temporal.inspector.page_request import PageRequest
 from helix_temporal.inspector.pages.frame import get_session, read_number, show_session
@@ -32,7 +32,7 @@ async def show_conversation(request: Request, page: PageRequest) -> Response:
         "conversation.html",
         session,
         conversation=conversation,
-        lost=outlines.list_lost(conversation),
+        lost=labels.list_lost(conversation),
         turns=[turn for turn in conversation.turns if not (is_newest and turn.unfinished)],
         under_way=[turn for turn in conversation.turns if is_newest and turn.unfinished],
         shown=find_shown(conversation) if is_newest else None,
@@ -88,7 +88,7 @@ async def show_context(request: Request, page: PageRequest) -> Response:
         parts=parts,
         hidden_after=MAX_PARTS // 2,
         hidden_parts=len(hidden),
-        hidden_tokens=outlines.sum_part_tokens(hidden),
+        hidden_tokens=bars.sum_part_tokens(hidden),
     )
 
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from starlette.requests import Request
 from starlette.responses import Response
 
-from helix_temporal.inspector import outlines
+from helix_temporal.inspector.bars import merge_segments
 from helix_temporal.inspector.page_request import PageRequest
 from helix_temporal.inspector.pages.frame import get_session, show_session, try_read
 from helix_temporal.stores.protocols.threads import Audit
@@ -34,7 +34,7 @@ async def show_storage(request: Request, page: PageRequest) -> Response:
         "storage.html",
         session,
         place=place,
-        segments=outlines.merge_segments(place.segments) if place else (),
+        segments=merge_segments(place.segments) if place else (),
         audit=audit,
         problem=problem,
     )
@@ -45,7 +45,12 @@ def describe_audit(audit: Audit | None, problem: str | None) -> AuditText:
     if audit is None:
         return AuditText("Not verified.", problem or "There is no archive to be verified.", "wait")
     if audit.problems:
-        heading = f"{outlines.count_findings(len(audit.problems))}."
+        heading = f"{_count_findings(len(audit.problems))}."
         return AuditText(heading, "The rest of the thread can be read.", "bad", audit.problems[:20])
     later = f" {audit.unarchived} messages are not archived yet." if audit.unarchived else ""
     return AuditText("Sound.", f"Everything was read and is as it was written.{later}", "good")
+
+
+def _count_findings(count: int) -> str:
+    """How much is wrong with a thread."""
+    return "One thing is wrong" if count == 1 else f"{count} things are wrong"
