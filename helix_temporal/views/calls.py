@@ -1,6 +1,7 @@
 """Tool calls across sessions: which failed, and where they stand."""
 
 import asyncio
+import itertools
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from helix_temporal.models.ids import make_result_id
 from helix_temporal.models.states import SessionState
 from helix_temporal.models.store_calls import MAX_LIMIT
 from helix_temporal.models.usage import SubAgentUsageEntry, ToolUsageEntry, UsageEntry, UsageQuery
+from helix_temporal.stores.usage import MOST_ENTRIES
 from helix_temporal.views.access import ViewedSessions
 from helix_temporal.views.conversation import SessionFacts, build_conversation
 from helix_temporal.views.filters import SessionFilter
@@ -65,8 +67,8 @@ class CallFilter:
         return self.failed is None or self.failed == (call.status in _FAILED)
 
     def matches_entry(self, entry: CallEntry) -> bool:
-        """Whether a call that usage tells of is wanted, by its tool and its result."""
-        if self.tool is not None and _name_of(entry) != self.tool:
+        """Whether a call that usage tells of is wanted, by its time, its tool and its result."""
+        if not self.matches_time(entry.timestamp) or (self.tool or _name_of(entry)) != _name_of(entry):
             return False
         return self.failed is None or self.failed == (not entry.success)
 
@@ -116,19 +118,37 @@ async def _list_entries(
     viewed: ViewedSessions, session_id: str, wanted: CallFilter
 ) -> AsyncGenerator[CallEntry]:
     """What usage tells of the calls that may be wanted, oldest first."""
-    query: UsageQuery | None = UsageQuery(
+    query = UsageQuery(
         session_id=session_id,
         kinds=("tool", "subagent"),
         since=wanted.since,
         until=wanted.until,
         limit=MAX_LIMIT,
     )
-    while query is not None:
-        page = await viewed.usage.query_usage(query)
-        for entry in page.items:
-            if isinstance(entry, CallEntry) and wanted.matches_entry(entry):
-                yield entry
-        query = query.model_copy(update={"cursor": page.next_cursor}) if page.next_cursor else None
+    page = await viewed.usage.query_usage(query)
+    if (page.total or 0) > MAX_LIMIT:
+        # Some stores read all entries of a session for each page.
+        async for entry in _list_all_entries(viewed, session_id, wanted):
+            yield entry
+        return
+    for each in page.items:
+        if isinstance(each, CallEntry) and wanted.matches_entry(each):
+            yield each
+
+
+async def _list_all_entries(
+    viewed: ViewedSessions, session_id: str, wanted: CallFilter
+) -> AsyncIterator[CallEntry]:
+    """The same of a session with many, in pages as large as there are."""
+    for offset in itertools.count(0, MOST_ENTRIES):
+        entries = await viewed.usage.get_entries(
+            session_id, kinds=("tool", "subagent"), limit=MOST_ENTRIES, offset=offset
+        )
+        for each in entries:
+            if isinstance(each, CallEntry) and wanted.matches_entry(each):
+                yield each
+        if len(entries) < MOST_ENTRIES:
+            return
 
 
 async def find_session_calls(

@@ -250,7 +250,10 @@ class TurnAttempt(View):
 
 
 class RunList(View):
-    """Runs of a session, newest first, also those whose messages are not in the thread."""
+    """Runs of a session, newest first, also those whose messages are not in the thread.
+
+    Their model calls are told in a session of up to 500 steps; of a longer one its turns tell them.
+    """
 
     session_id: str
     runs: tuple[TurnAttempt, ...] = ()

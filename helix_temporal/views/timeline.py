@@ -1,6 +1,6 @@
 """What a session ran: its runs, newest first, also those that were thrown away."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,7 +12,7 @@ from helix_temporal.views.access import PASSING, ViewedSessions, describe_proble
 from helix_temporal.views.conversation import attempt_of
 from helix_temporal.views.models import ModelCall, RunList
 from helix_temporal.views.places import find_thread
-from helix_temporal.views.turn_pages import read_entries
+from helix_temporal.views.turn_pages import FEW_STEPS, read_entries
 from helix_temporal.views.usage import model_call_of
 
 _THROWN_AWAY: Final = frozenset({RunStatus.ABORTED, RunStatus.SUPERSEDED})
@@ -51,7 +51,9 @@ class TimelinePlace:
 
 
 async def list_runs(viewed: ViewedSessions, state: SessionState, limit: int, cursor: str | None) -> RunList:
-    """A page of runs, newest first, with the model calls that were recorded of them.
+    """A page of runs, newest first; in a session of up to 500 steps with their model calls.
+
+    Some stores read all that a session used to tell a part of it: for a long one that takes seconds.
 
     Raises:
         InvalidCursorError: The cursor is none of this list.
@@ -66,12 +68,10 @@ async def list_runs(viewed: ViewedSessions, state: SessionState, limit: int, cur
         head = None if found.facts is None else found.facts.head.position
         place, problem = TimelinePlace(head), found.problem
     page = await viewed.sessions.list_runs(session_id, limit=limit, cursor=place.cursor, count=False)
-    calls: dict[str, list[ModelCall]] = {}
+    calls: Mapping[str, Sequence[ModelCall]] = {}
     try:
-        entries, _ = await read_entries(viewed, session_id, page.items)
-        for entry in entries:
-            if isinstance(entry, TokenUsageEntry) and entry.run_id is not None:
-                calls.setdefault(entry.run_id, []).append(model_call_of(entry))
+        if state.step_count <= FEW_STEPS:
+            calls = await _read_model_calls(viewed, session_id, page.items)
     except PASSING as error:
         problem = problem or describe_problem(error)
     kept, lowest = find_kept_runs(page.items, place.lowest)
@@ -81,6 +81,18 @@ async def list_runs(viewed: ViewedSessions, state: SessionState, limit: int, cur
     )
     following = TimelinePlace(lowest, page.next_cursor).encode() if page.next_cursor else None
     return RunList(session_id=session_id, runs=runs, next_cursor=following, problem=problem)
+
+
+async def _read_model_calls(
+    viewed: ViewedSessions, session_id: str, runs: Sequence[Run]
+) -> dict[str, list[ModelCall]]:
+    """Recorded model calls by the ids of their runs."""
+    entries, _ = await read_entries(viewed, session_id, runs)
+    calls: dict[str, list[ModelCall]] = {}
+    for entry in entries:
+        if isinstance(entry, TokenUsageEntry) and entry.run_id is not None:
+            calls.setdefault(entry.run_id, []).append(model_call_of(entry))
+    return calls
 
 
 def find_kept_runs(runs: Sequence[Run], lowest: int | None) -> tuple[frozenset[str], int | None]:

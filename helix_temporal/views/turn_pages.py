@@ -36,7 +36,7 @@ _CLOCKS: Final = 120_000
 """Milliseconds by which the clocks of workers and stores may differ."""
 _ENTRIES: Final = 200
 _MOST_ENTRIES: Final = 2_000
-_FEW_STEPS: Final = 500
+FEW_STEPS: Final = 500
 """Of a session whose entries of usage are read by time: there are a few for each step."""
 _MOST_ABORTED: Final = 5
 """Runs on a page whose entries are read for themselves."""
@@ -196,7 +196,7 @@ async def find_entries(
     Of a short session all that its runs used is told, also in steps that were thrown away; of a long one
     what belongs to the messages of the part, and to those runs that were aborted.
     """
-    if state.step_count <= _FEW_STEPS:
+    if state.step_count <= FEW_STEPS:
         entries, complete = await read_entries(viewed, state.session_id, runs)
         if complete:
             return entries

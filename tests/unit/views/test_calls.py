@@ -99,6 +99,19 @@ async def test_calls_deep_in_a_long_turn_are_found(scene: Scene) -> None:
     assert named(await found(scene.views, failed=True)) == [("s1", 1, 599, "failed")]
 
 
+async def test_one_failed_call_among_thousands_is_found(scene: Scene) -> None:
+    """A session that has used tools for weeks."""
+    writer = await scene.begin()
+    run = await writer.start()
+    for at in range(300):
+        await writer.record_tool_call("a-gone", run, at=at, success=at != 250)
+    await writer.append(user("u1"), answer("a1"))
+    await writer.end()
+    (failed,) = await found(scene.views, failed=True, since=run.started_at)
+    assert (failed.turn, failed.call.call_id, failed.call.error) == (1, "call_250", "it was closed")
+    assert await found(scene.views, failed=True, until=run.started_at) == []
+
+
 async def test_calls_without_a_session_store_cannot_be_looked_for_by_list(scene: Scene) -> None:
     """A search over sessions that nobody can list: the error says why."""
     alone = SessionStores(threads=scene.threads, usage=scene.stores.usage)
