@@ -108,6 +108,7 @@ def _say_where(stack: Stack, services: frozenset[str], seconds: float) -> None:
     typer.echo("For another terminal:\n")
     for name, value in stack.get_environment().items():
         typer.echo(f"  export {name}={shlex.quote(value)}")
+    typer.echo("\nWith these, `helix-temporal inspect --open` shows sessions in a browser.")
     typer.echo("\nCtrl-C stops everything.")
 
 

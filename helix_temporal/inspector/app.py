@@ -22,7 +22,6 @@ from helix_temporal.errors import (
     NotFoundError,
     StoreUnavailableError,
 )
-from helix_temporal.inspector import pages
 from helix_temporal.inspector.access import Authorise, LocalAccess, Viewer, ViewerViews, find_viewer
 from helix_temporal.inspector.actions import SessionActions
 from helix_temporal.inspector.defences import Defences
@@ -36,6 +35,8 @@ from helix_temporal.inspector.page_request import (
     csrf_value,
     keep_csrf,
 )
+from helix_temporal.inspector.pages import ROUTES
+from helix_temporal.inspector.pages.errors import show_error
 from helix_temporal.inspector.rendering import compile_templates
 from helix_temporal.inspector.static_files import StaticRoute
 
@@ -118,7 +119,7 @@ class _Inspector:
         one = "/sessions/{session_id:helix_id}"
         return [
             StaticRoute("/static"),
-            *(self._build_page(each) for each in pages.ROUTES),
+            *(self._build_page(each) for each in ROUTES),
             self._build_page(PageRoute(f"{one}/live", "live", self.live.follow_session)),
             *(self._build_action(f"{one}/{name}", name, act) for name, act in self._list_actions()),
         ]
@@ -159,7 +160,7 @@ class _Inspector:
     async def show_refusal(self, request: Request, error: Exception) -> Response:
         """A page that isn't there, or isn't for who asks."""
         assert isinstance(error, HTTPException)
-        response = await pages.show_error(request, _page_of(request), error.status_code, error)
+        response = await show_error(request, _page_of(request), error.status_code, error)
         # Where to log in, or when to come again.
         response.headers.update(error.headers or {})
         return response
@@ -169,7 +170,7 @@ class _Inspector:
         status = next((code for kinds, code in _STATUS if isinstance(error, kinds)), 500)
         if status == 500:
             logger.error("The inspector failed to show a page: %s", error, exc_info=error)
-        return await pages.show_error(request, _page_of(request), status, error)
+        return await show_error(request, _page_of(request), status, error)
 
 
 def _page_of(request: Request) -> PageRequest | None:

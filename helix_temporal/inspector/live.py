@@ -11,6 +11,7 @@ import contextlib
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from dataclasses import replace
 from typing import Final, cast
 
 from markupsafe import Markup
@@ -91,6 +92,7 @@ class LiveConversation:
     def __init__(self, views: SessionViews, session_id: str, shown: int, renderer: "_Renderer") -> None:
         self._views, self._session_id, self._shown = views, session_id, shown
         self._renderer = renderer
+        self._seen: set[str] = set()
 
     async def follow(self, end: asyncio.Event) -> AsyncGenerator[bytes]:
         """Frames until the session is deleted, the page must be loaded anew, or ``end`` is set."""
@@ -109,7 +111,7 @@ class LiveConversation:
                     if changes.resync is not None:
                         yield self._closing("resync")
                         return
-                    pieces = self._renderer.show_changes(changes)
+                    pieces = self._renderer.show_changes(await self._hide_sessions(changes))
                     if changes.stored:
                         pieces.append(await self._read_thread())
                     yield self._frame(Markup("").join(pieces)) if pieces else b": still here\n\n"
@@ -121,6 +123,21 @@ class LiveConversation:
             yield self._closing("deleted")
         except HelixError as error:
             yield self._frame(self._renderer.show_problem(error))
+
+    async def _hide_sessions(self, changes: LiveChanges) -> LiveChanges:
+        """Without the ids of sub-agents' sessions that the viewer may not see."""
+        named = {each.sub_session_id for each in changes.calls or () if each.sub_session_id is not None}
+        for session_id in named - self._seen:
+            with contextlib.suppress(NotFoundError):
+                await self._views.load_state(session_id)
+                self._seen.add(session_id)
+        if named <= self._seen:
+            return changes
+        calls = [
+            each if each.sub_session_id in self._seen else replace(each, sub_session_id=None)
+            for each in changes.calls or ()
+        ]
+        return replace(changes, calls=tuple(calls))
 
     async def _read_thread(self) -> Markup:
         """The turns that have ended since, and the one under way as far as it is stored."""

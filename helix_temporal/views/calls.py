@@ -155,8 +155,11 @@ async def find_session_calls(
     viewed: ViewedSessions, state: SessionState, wanted: CallFilter
 ) -> AsyncIterator[FoundCall]:
     """Calls of one session, as `find_calls` finds them."""
-    async for found in _SessionSearch(viewed, state, wanted).find_calls():
-        yield found
+    source = await _choose_source(viewed, state.session_id, wanted)
+    if source is None:
+        return
+    async for found in _SessionSearch(viewed, state, wanted).find_calls(by_usage=source == "usage"):
+        yield found.model_copy(update={"call": await hide_session(viewed, found.call)})
 
 
 def _narrow_filter(wanted: SessionFilter, calls: CallFilter) -> SessionFilter:

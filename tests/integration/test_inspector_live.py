@@ -95,7 +95,7 @@ async def test_a_turn_is_followed_from_its_first_word_to_the_thread(
     desk.streams["s1"] = speaking(gate, "Light <b>shines</b>", " at\r\n night", ".")
     asking = asyncio.create_task(env.sessions.ask("s1", "second", agent="streaming"))
     await expect(page.locator("#live-text")).to_have_text("Light <b>shines</b>")
-    await expect(page.locator("#session-status")).to_contain_text("Running")
+    await expect(page.locator("#session-status")).to_have_text("running")
     gate.opened.set()
     await asking
     await expect(page.locator("#live-ended .turn")).to_have_count(1)
@@ -196,7 +196,7 @@ async def test_an_approval_that_comes_live_can_be_denied(
     await env.sessions.ask("s6", "hello", agent="people")
     await follow(page, inspector, "s6")
     (await wait_for_call(env, desk, "s6", "wipe")).cancel()
-    await expect(page.locator("#session-status")).to_contain_text("Waiting")
+    await expect(page.locator("#session-status")).to_contain_text("wait")
     await page.get_by_label("Reason").fill("Not today")
     await page.get_by_role("button", name="Deny").click()
     await expect(page.locator(".notice")).to_contain_text("Denied")

@@ -17,11 +17,8 @@ from helix_temporal.inspector.pages.details import (
     show_tree,
     show_usage,
 )
-from helix_temporal.inspector.pages.errors import show_error
 from helix_temporal.inspector.pages.maintenance import show_maintenance
 from helix_temporal.inspector.pages.sessions import open_session, show_sessions, show_waiting
-
-__all__ = ["ROUTES", "show_error"]
 
 _ONE: Final = "/sessions/{session_id:helix_id}"
 

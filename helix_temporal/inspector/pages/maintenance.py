@@ -23,14 +23,15 @@ NO_TEMPORAL: Final = (
 async def show_maintenance(request: Request, page: PageRequest) -> Response:  # noqa: ARG001
     """Schedules, as Temporal tells of them."""
     if page.settings.temporal is None:
-        return _show_schedules(page, (), NO_TEMPORAL)
+        return show_schedules(page, (), NO_TEMPORAL)
     try:
         async with asyncio.timeout(SECONDS):
-            return _show_schedules(page, await read_schedules(page.settings.temporal), None)
+            return show_schedules(page, await read_schedules(page.settings.temporal), None)
     # A client that connects when it is asked first raises RuntimeError where nobody answers.
     except (RPCError, RuntimeError, TimeoutError) as error:
-        return _show_schedules(page, (), f"Temporal does not answer just now: {type(error).__name__}.")
+        return show_schedules(page, (), f"Temporal does not answer just now: {type(error).__name__}.")
 
 
-def _show_schedules(page: PageRequest, schedules: Sequence[ScheduleFacts], problem: str | None) -> Response:
+def show_schedules(page: PageRequest, schedules: Sequence[ScheduleFacts], problem: str | None) -> Response:
+    """Schedules, or why there are none to be shown."""
     return show_template(page, "maintenance.html", area="maintenance", schedules=schedules, problem=problem)

@@ -14,8 +14,16 @@ from helix_temporal.backends import Backends
 from helix_temporal.inspector import Viewer, create_inspector, live
 from helix_temporal.inspector.live import live_frame
 from helix_temporal.models.states import CreateSession
-from helix_temporal.models.streams import ChunkBase, RunEnded, RunStarted, StepStarted, TextChunk
+from helix_temporal.models.streams import (
+    ChunkBase,
+    RunEnded,
+    RunStarted,
+    StepStarted,
+    SubAgentStart,
+    TextChunk,
+)
 from helix_temporal.settings import Settings
+from helix_temporal.views.filters import SessionFilter
 from tests.unit._web import http_client, served, until
 
 
@@ -180,6 +188,22 @@ async def test_a_reader_that_takes_nothing_holds_little(backends: Backends) -> N
         await until(lambda: app.state.live.count == 0)
 
 
+async def test_a_sub_agent_that_may_not_be_seen_is_not_named(backends: Backends) -> None:
+    """Its id is in the stream of its caller; whoever may see it gets a link."""
+    assert backends.sessions is not None
+    for name, user in (("child-of-jo", "jo"), ("child-of-ann", "ann")):
+        await backends.sessions.create_session(name, CreateSession(user_id=user, parent_session_id="s1"))
+    app = create_inspector(backends, authorise=lambda request: Viewer(reads=SessionFilter(user_id="jo")))
+    async with served(app) as port, http_client(port) as http, following(http) as (_, events):
+        await read_until(events, "live-turn")
+        for name in ("child-of-ann", "child-of-jo"):
+            started = SubAgentStart(sub_session_id=name, sub_agent_type="helper", tool_call_id=name[-3:])
+            await write(backends, started)
+        read = await read_until(events, "child-of-jo")
+    assert "child-of-ann" not in read
+    assert read.count("helper") >= 2
+
+
 async def test_an_ended_turn_is_told_idle(backends: Backends) -> None:
     """And the form to stop it goes."""
     async with (
@@ -189,9 +213,9 @@ async def test_an_ended_turn_is_told_idle(backends: Backends) -> None:
     ):
         await read_until(events, "live-turn")
         await write(backends, *BEGIN, piece("one "))
-        await read_until(events, "Running")
+        await read_until(events, "a turn runs")
         await write(backends, RunEnded(status="completed", agent_id="r1"))
-        await read_until(events, "Idle")
+        await read_until(events, "nothing runs")
 
 
 @pytest.mark.parametrize(
