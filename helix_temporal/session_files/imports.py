@@ -62,6 +62,7 @@ from helix_temporal.stores.sessions.imports import (
 )
 from helix_temporal.stores.sessions.threads import next_epoch
 from helix_temporal.views.models import View
+from helix_temporal.views.reading import stores_for_reading
 
 _MANY: Final = 500
 _STEP_BYTES: Final = 4 * 1024 * 1024
@@ -129,7 +130,8 @@ async def import_session(
     """
     verified = await asyncio.to_thread(_verify, file, progress)
     names = SessionNames.make(verified, new_id)
-    target = _Target(stores, verified, names)
+    # A dry run repairs nothing either.
+    target = _Target(stores_for_reading(stores) if dry_run else stores, verified, names)
     places = [target.find_place(section) for section in verified.sections]
     whole = [await target.is_whole(place) for place in places]
     outcome: Literal["imported", "there", "sound"] = "there"
