@@ -292,7 +292,7 @@ class _RecordedUsage:
 
     @classmethod
     def of(cls, entries: Iterable[UsageEntry]) -> "_RecordedUsage":
-        """Sorted."""
+        """Entries by what they are of."""
         found = cls()
         for entry in entries:
             kind, _, name = entry.id.partition("/")
