@@ -29,7 +29,8 @@ async def find_waits(scene: Scene, *names: str) -> list[str | None]:
     pending = {each: PendingClientToolCall(tool_call_id=each, tool_name=tools[each]) for each in names}
     await scene.sessions.save_state("s1", state.model_copy(update={"pending_client_tool_calls": pending}))
     (turn,) = (await scene.views.read_turns("s1")).turns
-    return [each.waiting and each.waiting.call_id for each in turn.messages[-1].calls]
+    waits = [each.waiting for each in turn.messages[-1].calls]
+    return [None if each is None else each.call_id for each in waits]
 
 
 WAITS = [
