@@ -13,7 +13,7 @@ from playwright.async_api import Browser, Page, expect
 from helix_temporal.agents import ModelRequest, ModelResponse
 from helix_temporal.models.agents import TextDelta
 from helix_temporal.models.messages import ToolCall
-from helix_temporal.models.states import CreateSession
+from helix_temporal.models.states import CreateSession, SessionStatus
 from helix_temporal.testing.environment import HelixEnv
 from tests._browser import browser
 from tests.integration._inspected import (
@@ -274,9 +274,10 @@ async def test_a_page_of_a_turn_before_stops_nothing(
 async def test_a_stop_of_a_session_that_no_workflow_runs_speaks_of_its_turn(
     env: HelixEnv, inspector: Inspector
 ) -> None:
-    """Its row says that a turn runs; whoever stops that has asked nothing about a call."""
+    """Its row says that a turn waits, and nothing can start it; no call was asked about."""
     assert env.backends.sessions is not None
     await env.backends.sessions.create_session("s11", CreateSession(user_id="jo"))
+    await env.backends.sessions.update_status("s11", SessionStatus.PAUSED)
     async with httpx.AsyncClient(follow_redirects=True, timeout=None) as browser:
         await browser.get(inspector.link)
         (csrf,) = [value for name, value in browser.cookies.items() if "form" in name]
