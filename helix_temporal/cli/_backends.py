@@ -2,7 +2,10 @@
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TypeVar
 
 from helix_temporal.backends import Backends
@@ -31,12 +34,27 @@ def run_with_backends(
     async def run() -> R:
         settings = Settings.from_env(os.environ)
         check_stores(settings, use)
-        if is_database_missing(settings):
-            print_note(f"there is no database at {settings.sqlite_file} yet: it is made")
-        backends = Backends(settings.model_copy(update={"read_v1": True}) if read_v1 else settings)
-        try:
-            return await work(backends)
-        finally:
-            await backends.close()
+        if read_v1:
+            settings = settings.model_copy(update={"read_v1": True})
+        with _place_for_database(settings, use) as placed:
+            backends = Backends(placed)
+            try:
+                return await work(backends)
+            finally:
+                await backends.close()
 
     return asyncio.run(run())
+
+
+@contextmanager
+def _place_for_database(settings: Settings, use: StoreUse) -> Iterator[Settings]:
+    """Say it where a database will be made; a trial gets one that is empty, too, and is gone afterwards."""
+    if not is_database_missing(settings):
+        yield settings
+    elif use is StoreUse.TRIAL:
+        print_note(f"there is no database at {settings.sqlite_file} yet")
+        with TemporaryDirectory() as directory:
+            yield settings.model_copy(update={"data_directory": Path(directory)})
+    else:
+        print_note(f"there is no database at {settings.sqlite_file} yet: it is made")
+        yield settings

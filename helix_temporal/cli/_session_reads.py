@@ -12,7 +12,7 @@ from helix_temporal.cli._backends import run_with_backends
 from helix_temporal.cli._output import print_warning
 from helix_temporal.cli._store_checks import StoreUse
 from helix_temporal.cli.statuses import ExitStatus
-from helix_temporal.cli.times import parse_time
+from helix_temporal.models.filter_values import parse_time
 from helix_temporal.views import SessionViews
 
 R = TypeVar("R")

@@ -13,13 +13,15 @@ class StoreUse(Enum):
         THREADS: It reads threads, or changes the archive alone: an archive without a hot store has them, too.
         HOT_THREADS: It works on the hot store.
         SESSIONS: It reads what stands in the session store or beside it: lists, checkpoints, usage.
-        WRITING: It writes sessions: threads, state, runs and usage.  A data directory is made for it.
+        WRITING: It writes sessions: threads, state, runs and usage.  A database that is not there is made.
+        TRIAL: It looks whether it could write sessions.  A database that is not there is an empty one.
     """
 
     THREADS = auto()
     HOT_THREADS = auto()
     SESSIONS = auto()
     WRITING = auto()
+    TRIAL = auto()
 
 
 def check_stores(settings: Settings, use: StoreUse) -> None:
@@ -29,12 +31,12 @@ def check_stores(settings: Settings, use: StoreUse) -> None:
         InvalidConfigError: It would be in this process's own memory; or the database is not there.
     """
     check_threads_shared(settings, in_archive=use in {StoreUse.THREADS, StoreUse.SESSIONS})
-    if settings.state_in == "memory" and use in {StoreUse.SESSIONS, StoreUse.WRITING}:
+    if settings.state_in == "memory" and use in {StoreUse.SESSIONS, StoreUse.WRITING, StoreUse.TRIAL}:
         raise InvalidConfigError(
             "there is no store of state and usage that this command can reach; set what the session "
             "workers have of HELIX_POSTGRES_DSN, HELIX_REDIS_URL, HELIX_DATA_DIRECTORY"
         )
-    if use is not StoreUse.WRITING:
+    if use not in {StoreUse.WRITING, StoreUse.TRIAL}:
         check_database_exists(settings)
 
 

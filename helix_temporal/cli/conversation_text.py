@@ -4,13 +4,12 @@ from collections.abc import Iterator
 
 from helix_temporal.cli._output import (
     fold_text,
-    format_cost,
-    format_duration,
     format_json,
     format_time,
     print_heading,
     print_text,
 )
+from helix_temporal.models.amounts import format_cost, format_duration
 from helix_temporal.views.models import (
     ConversationCall,
     ConversationMessage,

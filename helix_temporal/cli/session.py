@@ -7,12 +7,9 @@ from typing import Annotated, Final
 import typer
 
 from helix_temporal.cli._output import (
-    NOTHING,
     AsJson,
     Progress,
     Table,
-    format_cost,
-    format_duration,
     format_json,
     format_number,
     format_time,
@@ -35,6 +32,8 @@ from helix_temporal.cli._session_reads import (
     warn_of_problem,
 )
 from helix_temporal.cli._store_checks import StoreUse
+from helix_temporal.models.amounts import NOTHING, format_cost, format_duration
+from helix_temporal.models.filter_values import parse_pair
 from helix_temporal.models.states import SessionStatus
 from helix_temporal.models.store_calls import MAX_LIMIT
 from helix_temporal.views import SessionViews
@@ -117,9 +116,10 @@ def parse_pairs(pairs: Iterable[str]) -> dict[str, str]:
     """
     found = {}
     for pair in pairs:
-        key, equals, value = pair.partition("=")
-        if not key or not equals:
-            raise typer.BadParameter(f"{pair!r}; KEY=VALUE expected", param_hint="--meta")
+        try:
+            key, value = parse_pair(pair)
+        except ValueError as error:
+            raise typer.BadParameter(str(error), param_hint="--meta") from None
         found[key] = value
     return found
 

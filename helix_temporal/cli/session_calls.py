@@ -7,10 +7,8 @@ from typing import Annotated
 import typer
 
 from helix_temporal.cli._output import (
-    NOTHING,
     AsJson,
     fold_text,
-    format_duration,
     format_json,
     format_time,
     print_heading,
@@ -28,6 +26,7 @@ from helix_temporal.cli._session_reads import (
     read_sessions,
 )
 from helix_temporal.cli._store_checks import StoreUse
+from helix_temporal.models.amounts import NOTHING, format_duration
 from helix_temporal.models.visible import make_visible
 from helix_temporal.views import SessionViews
 from helix_temporal.views.filters import SessionFilter

@@ -9,7 +9,6 @@ import typer
 
 from helix_temporal.agents import Agent
 from helix_temporal.cli._output import (
-    NOTHING,
     AsJson,
     format_number,
     print_facts,
@@ -18,6 +17,7 @@ from helix_temporal.cli._output import (
     print_text,
 )
 from helix_temporal.cli._session_reads import SessionId, read_sessions
+from helix_temporal.models.amounts import NOTHING
 from helix_temporal.views import SessionViews
 from helix_temporal.views.models import ContextPart, ModelContext
 

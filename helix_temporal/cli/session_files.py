@@ -143,7 +143,7 @@ def import_session(
                 progress=lambda what, done, total: line.show(what, done, total, units[what]),
             )
 
-    imported = run_with_backends(take_in, StoreUse.WRITING)
+    imported = run_with_backends(take_in, StoreUse.TRIAL if dry_run else StoreUse.WRITING)
     print_output(imported, _print_imported, as_json=as_json)
 
 

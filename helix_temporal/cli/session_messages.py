@@ -10,8 +10,6 @@ import typer
 from helix_temporal.cli._output import (
     AsJson,
     Table,
-    format_cost,
-    format_duration,
     format_number,
     format_time,
     print_json_line,
@@ -27,6 +25,7 @@ from helix_temporal.cli.session_outputs import (
     make_live_line,
     make_turn_line,
 )
+from helix_temporal.models.amounts import format_cost, format_duration
 from helix_temporal.models.store_calls import MAX_LIMIT
 from helix_temporal.views import SessionViews
 from helix_temporal.views.models import ConversationPage, ConversationTurn, TurnAttempt

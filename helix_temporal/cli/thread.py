@@ -9,7 +9,6 @@ import typer
 from helix_temporal.backends import Backends
 from helix_temporal.cli._backends import run_with_backends
 from helix_temporal.cli._output import (
-    NOTHING,
     AsJson,
     format_time,
     print_facts,
@@ -22,6 +21,7 @@ from helix_temporal.cli.session_outputs import StoredObject, StoredThread
 from helix_temporal.cli.statuses import ExitStatus, find_status, sum_statuses
 from helix_temporal.coldtier import ADAPTERS, TieredThreads, envelope_of
 from helix_temporal.errors import HelixError, InvalidConfigError, InvalidRequestError
+from helix_temporal.models.amounts import NOTHING
 from helix_temporal.views.reading import stores_for_reading
 from helix_temporal.views.storage import FoundThread, place_of
 

@@ -31,6 +31,7 @@ from helix_temporal.models.usage import SubAgentUsageEntry, UsageEntry
 from helix_temporal.models.waiting import check_own_id
 from helix_temporal.session.record import encode_record
 from helix_temporal.session_files.contents import make_portable_state
+from helix_temporal.session_files.export import ignore_progress
 from helix_temporal.session_files.file import (
     Header,
     LineKind,
@@ -62,6 +63,7 @@ from helix_temporal.stores.sessions.imports import (
 )
 from helix_temporal.stores.sessions.threads import next_epoch
 from helix_temporal.views.models import View
+from helix_temporal.views.reading import stores_for_reading
 
 _MANY: Final = 500
 _STEP_BYTES: Final = 4 * 1024 * 1024
@@ -72,10 +74,6 @@ _MAX_ID: Final = 256
 
 Progress = Callable[[str, int, int], None]
 """Told what is done (``verify``, ``import``), how far it is, and how far it goes: bytes, or messages."""
-
-
-def ignore_progress(what: str, done: int, total: int) -> None:
-    """Nobody listens."""
 
 
 class Imported(View):
@@ -129,7 +127,8 @@ async def import_session(
     """
     verified = await asyncio.to_thread(_verify, file, progress)
     names = SessionNames.make(verified, new_id)
-    target = _Target(stores, verified, names)
+    # A dry run repairs nothing either.
+    target = _Target(stores_for_reading(stores) if dry_run else stores, verified, names)
     places = [target.find_place(section) for section in verified.sections]
     whole = [await target.is_whole(place) for place in places]
     outcome: Literal["imported", "there", "sound"] = "there"

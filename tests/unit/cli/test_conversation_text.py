@@ -62,7 +62,7 @@ def test_a_turn_is_read_from_the_question_to_the_answer(capsys: pytest.CaptureFi
         "    Bern?",
         "  assistant · #5 · step 1 · 12 tokens",
         '    → weather {"city":"Bern"}',
-        "    ← done, 0.3 s: sunny",
+        "    ← done, 300 ms: sunny",
         "  assistant · #7 · step 2",
         "    Sunny.",
         "",

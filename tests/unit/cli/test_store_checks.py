@@ -87,6 +87,13 @@ def test_an_import_says_that_it_makes_a_database(file: str, tmp_path: Path) -> N
     assert call(place, "session", "import", file).stderr == ""
 
 
+def test_a_dry_run_makes_no_database(file: str, tmp_path: Path) -> None:
+    """It changes nothing; where nothing is, the file can be imported."""
+    found = call(variables_of(tmp_path / "new"), "session", "import", file, "--dry-run", "--json")
+    assert json_of(found)["outcome"] == "sound"
+    assert not (tmp_path / "new").exists()
+
+
 def test_a_database_that_is_not_used_need_not_be_there(tmp_path: Path) -> None:
     """HELIX_DATA_DIRECTORY may stand beside servers that have everything."""
     settings = Settings(

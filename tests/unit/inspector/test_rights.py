@@ -12,7 +12,7 @@ from starlette.routing import Route
 
 from helix_temporal.backends import Backends
 from helix_temporal.inspector import ACTIONS, Viewer, create_inspector
-from helix_temporal.models.states import CreateSession, SessionStatus
+from helix_temporal.models.states import CreateSession, PendingClientToolCall, SessionStatus
 from helix_temporal.settings import Settings
 from helix_temporal.stores.memory.streams import MemoryStreams
 from helix_temporal.views.filters import SessionFilter
@@ -134,6 +134,29 @@ async def test_a_viewer_who_may_only_look_cannot_act(backends: Backends) -> None
             for path in paths_of("jo-1", "POST")
         ]
     assert [each.status_code for each in answers] == [403, 403, 403]
+
+
+@pytest.mark.parametrize("path", ["/sessions/jo-1/approve", "/sessions/jo-1/answer"])
+async def test_what_was_decided_on_another_run_decides_nothing(backends: Backends, path: str) -> None:
+    """Providers' ids of calls come again: a page of yesterday must not approve the refund of today."""
+    assert backends.sessions is not None
+    state = await backends.sessions.load_state("jo-1")
+    assert state is not None
+    call = PendingClientToolCall(tool_call_id="call_0", tool_name="refund", kind="approval", run_id="today")
+    waits = state.model_copy(update={"pending_client_tool_calls": {"call_0": call}})
+    await backends.sessions.save_state("jo-1", waits)
+    async with asking(make_app(backends)) as browser:
+        await browser.get("/")
+        csrf = browser.cookies["helix_inspector_form_8377"]
+        form = {
+            "csrf": csrf,
+            "call_id": "call_0",
+            "decision": "approve",
+            "result": "x",
+            "run_id": "yesterday",
+        }
+        answer = await browser.post(path, data=form, headers={"Origin": ORIGIN})
+    assert answer.headers["location"] == "/sessions/jo-1?said=not-waiting"
 
 
 async def test_without_actions_there_is_nothing_to_send_a_form_to(backends: Backends) -> None:

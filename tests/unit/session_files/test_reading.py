@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from helix_temporal.errors import StoreCorruptError
+from helix_temporal.errors import SessionExistsError, StoreCorruptError
 from helix_temporal.session_files import FORMATS
 from helix_temporal.stores.protocols.threads import FlushThread
-from tests.unit.session_files._scenes import export_bytes, make_session, make_turn, open_sqlite
+from tests.unit.session_files._scenes import export_bytes, import_bytes, make_session, make_turn, open_sqlite
 
 
 @pytest.fixture
@@ -70,4 +70,15 @@ async def test_a_lost_row_is_read_from_the_outline(directory: Path) -> None:
     before = dump(directory)
     file = await export(directory)
     assert b'"title":"Where is my order?"' in file
+    assert dump(directory) == before
+
+
+async def test_a_dry_run_of_an_import_makes_no_row_again(directory: Path) -> None:
+    """It says what would become of the file, and changes nothing on the way."""
+    file = await export(directory)
+    change(directory, "DELETE FROM sessions")
+    before = dump(directory)
+    async with open_sqlite(directory / "data", cold_directory=directory / "archive") as stores:
+        with pytest.raises(SessionExistsError):
+            await import_bytes(stores, file, dry_run=True)
     assert dump(directory) == before
