@@ -8,7 +8,7 @@ words of ours alone: the address only has its name, and nobody can put other wor
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 from urllib.parse import parse_qsl
@@ -33,8 +33,8 @@ from helix_temporal.errors import (
 from helix_temporal.inspector.access import Action
 from helix_temporal.inspector.defences import check_form
 from helix_temporal.inspector.page_request import PageRequest
-from helix_temporal.models.waiting import ToolApproval, name_waiting_call
-from helix_temporal.views.models import CallStatus, SessionView
+from helix_temporal.models.waiting import ToolApproval, find_waiting_call
+from helix_temporal.views.models import CallStatus, ConversationCall, ConversationTurn, SessionView
 from helix_temporal.web.statuses import BAD_REQUEST_ERRORS, describe_fields
 
 logger = logging.getLogger(__name__)
@@ -218,12 +218,18 @@ class SessionActions:
     async def _tell_first(self, page: PageRequest, session: SessionView, call_id: str) -> str:
         """How a call was answered that does not wait any more, by its result in the thread."""
         newest = await page.views.read_turns(session.overview.session_id, limit=_TURNS)
-        for turn in newest.turns:
-            for message in turn.messages:
-                for call in message.calls:
-                    if name_waiting_call(message.message_id, call.call_id) == call_id:
-                        return _FIRST.get(call.status, "already")
-        return "already"
+        call = find_call_that_waited(newest.turns, call_id)
+        return "already" if call is None else _FIRST.get(call.status, "already")
+
+
+def find_call_that_waited(turns: Iterable[ConversationTurn], call_id: str) -> ConversationCall | None:
+    """The call that waited under this id."""
+    messages = (message for turn in turns for message in turn.messages)
+    calls = ((message, call) for message in messages for call in message.calls)
+    for message, call in calls:
+        if find_waiting_call({call_id: call}, message.message_id, call.call_id, call.at) is not None:
+            return call
+    return None
 
 
 def decided_on_another(session: SessionView, call_id: str, run_id: str | None) -> bool:

@@ -60,9 +60,12 @@ def is_discarded(attempt: TurnAttempt) -> bool:
     return not attempt.kept and not attempt.status.live
 
 
-def list_lost(conversation: ConversationPage) -> tuple[TurnAttempt, ...]:
-    """Attempts that were thrown away and belong to no turn of the thread."""
-    return tuple(filter(is_discarded, conversation.lost))
+def list_lost(conversation: ConversationPage, wanted: TurnAttempt | None = None) -> tuple[TurnAttempt, ...]:
+    """Attempts that were thrown away and belong to no turn of the thread, with the one that is wanted."""
+    found = {each.turn: each for each in conversation.lost if is_discarded(each)}
+    if wanted is not None and is_discarded(wanted):
+        found[wanted.turn] = wanted
+    return tuple(found[turn] for turn in sorted(found))
 
 
 def describe_error(error: ErrorInfo) -> str:

@@ -31,6 +31,7 @@ from helix_temporal.models.usage import SubAgentUsageEntry, UsageEntry
 from helix_temporal.models.waiting import check_own_id
 from helix_temporal.session.record import encode_record
 from helix_temporal.session_files.contents import make_portable_state
+from helix_temporal.session_files.export import ignore_progress
 from helix_temporal.session_files.file import (
     Header,
     LineKind,
@@ -73,10 +74,6 @@ _MAX_ID: Final = 256
 
 Progress = Callable[[str, int, int], None]
 """Told what is done (``verify``, ``import``), how far it is, and how far it goes: bytes, or messages."""
-
-
-def ignore_progress(what: str, done: int, total: int) -> None:
-    """Nobody listens."""
 
 
 class Imported(View):

@@ -317,6 +317,7 @@ class _CallSearch:
             agent=self.state.agent_type,
             turn=None if run is None else run.turn,
             step=entry.step_count or None,
+            in_thread=False,
             message_position=position,
             at=entry.timestamp,
             call=call,

@@ -17,7 +17,7 @@ from helix_temporal.models.states import SubSessionRef
 from helix_temporal.models.stored_messages import Kind, StoredMessage
 from helix_temporal.models.turns import starts_in
 from helix_temporal.models.usage import SubAgentUsageEntry, TokenUsageEntry, ToolUsageEntry, UsageEntry
-from helix_temporal.models.waiting import DENIED, NO_ANSWER, name_waiting_call
+from helix_temporal.models.waiting import DENIED, NO_ANSWER, find_waiting_call
 from helix_temporal.views.foreign_calls import find_arguments, find_result
 from helix_temporal.views.models import (
     CallStatus,
@@ -292,7 +292,7 @@ class _RecordedUsage:
 
     @classmethod
     def of(cls, entries: Iterable[UsageEntry]) -> "_RecordedUsage":
-        """Sorted."""
+        """Entries by what they are of."""
         found = cls()
         for entry in entries:
             kind, _, name = entry.id.partition("/")
@@ -527,22 +527,28 @@ class _TurnBuilder:
     def _status_of_answer(self, call: _Call, answer: _Placed) -> CallStatus:
         if not _is_failed(call):
             return "done"
-        outcome = self.facts.outcomes.get(name_waiting_call(call.asked.stored.id, call.id or ""), "")
+        outcome = find_waiting_call(self.facts.outcomes, call.asked.stored.id, call.id or "", call.at)
         text = "" if answer.message is None else answer.message.text
         if outcome == "denied" or text.startswith(DENIED):
             return "denied"
         return "expired" if outcome == "expired" or text.startswith(NO_ANSWER) else "failed"
 
     def _find_waiting(self, call: _Call) -> WaitingFor | None:
-        name = name_waiting_call(call.asked.stored.id, call.id or "")
-        numbered = f"{name}_{call.at}"
         found = {each.call_id: each for each in self.facts.waiting}
-        mine = found.get(numbered) or found.get(name) or found.get(call.id or "")
+        mine = find_waiting_call(
+            found, call.asked.stored.id, call.id or "", call.at, is_repeat=self._is_repeat(call)
+        )
+        mine = mine or found.get(call.id or "")
         if mine is not None:
             return mine if mine.tool in {"", call.name} else None
         below = [each for each in self.facts.waiting if each.kind == "sub_agent"]
         child = self._find_child(call, None, call.asked.stored.id)
         return next((each for each in below if child is not None and each.sub_session_id == child), None)
+
+    def _is_repeat(self, call: _Call) -> bool:
+        """Whether an earlier call of the same message has the same id, and no result either."""
+        earlier = self.calls.by_position[call.asked.position][: call.at]
+        return any((each.id, each.name, each.answer) == (call.id, call.name, None) for each in earlier)
 
     def _find_child(self, call: _Call, entry: SubAgentUsageEntry | None, answer_id: str) -> str | None:
         """The session of a sub-agent's call."""

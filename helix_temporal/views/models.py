@@ -399,9 +399,9 @@ class FoundCall(View):
     """A tool call that a search has found, and where it stands.
 
     Attributes:
-        message_position: Of the message that asks; where its turn began, if the thread has the message no
-            more, as the turn was aborted or taken back, or cannot be read.  Arguments and result are None
-            then.
+        in_thread: The message that asks is in the thread.  It is not if its turn was aborted or taken back,
+            or if the thread cannot be read: arguments and result are None then.
+        message_position: Of the message that asks; where its turn began, if it is not in the thread.
     """
 
     session_id: str
@@ -409,6 +409,7 @@ class FoundCall(View):
     agent: str = ""
     turn: int | None = None
     step: int | None = None
+    in_thread: bool = True
     message_position: int
     at: Millis | None = None
     call: ConversationCall

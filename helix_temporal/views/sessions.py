@@ -34,6 +34,7 @@ from helix_temporal.views.models import (
     StateAt,
     StateComparison,
     ThreadPlace,
+    TurnAttempt,
     UsageSums,
     WholeMessage,
 )
@@ -148,6 +149,14 @@ class SessionViews:
         """The position at which a turn begins."""
         state = await self._viewed.load_state(session_id)
         return await turn_positions.find_turn(self._viewed, state, number)
+
+    async def find_lost_attempt(self, session_id: str, number: int) -> TurnAttempt | None:
+        """The attempt of a turn that is not in the thread, nor another in its place; else None.
+
+        It was aborted or taken back; or it is under way, and none of its messages is stored yet.
+        """
+        state = await self._viewed.load_state(session_id)
+        return await turn_pages.find_lost_attempt(self._viewed, state, number)
 
     async def find_answer(self, session_id: str, turn: int | None = None, step: int | None = None) -> int:
         """The position of the answer that a step gave; the newest turn, its last step where none is named.

@@ -7,11 +7,12 @@ from helix_temporal.errors import InvalidRequestError
 from helix_temporal.models.checkpoints import Run
 from helix_temporal.models.states import SessionState, SubSessionRef
 from helix_temporal.models.stored_messages import Kind
-from helix_temporal.models.usage import UsageEntry, UsageQuery
+from helix_temporal.models.usage import TokenUsageEntry, UsageEntry, UsageQuery
 from helix_temporal.views.access import ViewedSessions
 from helix_temporal.views.conversation import (
     MessagesPart,
     SessionFacts,
+    attempt_of,
     build_conversation,
     build_message,
     list_entry_ids,
@@ -29,9 +30,10 @@ from helix_temporal.views.problems import PARTIAL_READ_ERRORS, describe_problem
 from helix_temporal.views.session_facts import read_waits
 from helix_temporal.views.storage import find_thread
 from helix_temporal.views.thread_parts import FoundPart, PartReader, read_one, read_part
-from helix_temporal.views.turn_positions import find_turn
+from helix_temporal.views.turn_positions import find_lost_run, find_turn
 from helix_temporal.views.turn_runs import read_runs
 from helix_temporal.views.turn_steps import find_begin, find_steps_before
+from helix_temporal.views.usage import model_call_of
 from helix_temporal.views.waits import list_outcomes, list_waits
 
 _CLOCKS: Final = 120_000
@@ -146,6 +148,16 @@ async def iterate_turn(
     while page.after is not None:
         page = await read_turn(viewed, state, number, after=page.after)
         yield page
+
+
+async def find_lost_attempt(viewed: ViewedSessions, state: SessionState, number: int) -> TurnAttempt | None:
+    """The attempt of a turn that is not in the thread, with its model calls; None for any other number."""
+    run = await find_lost_run(viewed, state, number)
+    if run is None:
+        return None
+    entries = await viewed.usage.get_entries(state.session_id, run_id=run.run_id, limit=_ENTRIES)
+    calls = tuple(model_call_of(each) for each in entries if isinstance(each, TokenUsageEntry))
+    return attempt_of(run, kept=run.status.live, model_calls=calls)
 
 
 async def find_turn_number(viewed: ViewedSessions, state: SessionState, position: int) -> int | None:

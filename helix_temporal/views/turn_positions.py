@@ -45,6 +45,14 @@ async def find_turn(viewed: ViewedSessions, state: SessionState, number: int) ->
     return run.start_head.position
 
 
+async def find_lost_run(viewed: ViewedSessions, state: SessionState, number: int) -> Run | None:
+    """The run of a turn that is not in the thread, nor another in its place; None for any other number."""
+    run = await _read_run(viewed, state.session_id, number)
+    if run is None or run.turn != number or await _stands_there(viewed, state, run):
+        return None
+    return run
+
+
 async def _read_run(viewed: ViewedSessions, session_id: str, number: int | None) -> Run | None:
     """The run with this number, or the last one before it; the newest where no number is given."""
     if viewed.sessions is None:

@@ -3,7 +3,7 @@
 from typing import Final
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 
 from helix_temporal.inspector import bars, labels
 from helix_temporal.inspector.actions import find_outcome
@@ -21,7 +21,8 @@ async def show_conversation(request: Request, page: PageRequest) -> Response:
     session_id = session.overview.session_id
     before, after = read_number(request, "before"), read_number(request, "after")
     number, position = read_number(request, "turn"), read_number(request, "at")
-    if number is not None:
+    gone = None if number is None else await page.views.find_lost_attempt(session_id, number)
+    if number is not None and gone is None:
         after = await page.views.find_turn(session_id, number)
     elif position is not None:
         after = position
@@ -32,7 +33,8 @@ async def show_conversation(request: Request, page: PageRequest) -> Response:
         "conversation.html",
         session,
         conversation=conversation,
-        lost=labels.list_lost(conversation),
+        lost=labels.list_lost(conversation, gone),
+        lost_turn=gone.turn if gone is not None and labels.is_discarded(gone) else None,
         turns=[turn for turn in conversation.turns if not (is_newest and turn.unfinished)],
         under_way=[turn for turn in conversation.turns if is_newest and turn.unfinished],
         shown=find_shown(conversation) if is_newest else None,
@@ -53,6 +55,9 @@ async def show_turn(request: Request, page: PageRequest) -> Response:
     session = await get_session(request, page)
     session_id = session.overview.session_id
     number: int = request.path_params["number"]
+    if await page.views.find_lost_attempt(session_id, number) is not None:
+        there = page.link("conversation", {"turn": number}, session_id=session_id)
+        return RedirectResponse(f"{there}#attempt-{number}", 303)
     before, after = read_number(request, "before"), read_number(request, "after")
     conversation = await page.views.read_turn(session_id, number, before=before, after=after)
     return show_session(

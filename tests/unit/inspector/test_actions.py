@@ -12,12 +12,13 @@ from temporalio.client import Client
 from helix_temporal.client import SessionClient
 from helix_temporal.errors import AgentNotServedError, SessionNotFoundError, TooLargeError
 from helix_temporal.inspector import create_inspector
-from helix_temporal.inspector.actions import OUTCOMES, name_error, read_result
+from helix_temporal.inspector.actions import OUTCOMES, find_call_that_waited, name_error, read_result
 from helix_temporal.models.states import PendingClientToolCall
+from helix_temporal.models.waiting import DENIED
 from helix_temporal.stores.memory.usage import MemoryUsage
 from tests._sessions import memory_place
 from tests.unit.inspector._asking import ORIGIN, holding_link
-from tests.unit.views._scene import Scene, answer, call, scene_over, user
+from tests.unit.views._scene import Scene, answer, call, result, scene_over, user
 
 WAITING = PendingClientToolCall(tool_call_id="call_0_a1", tool_name="look", kind="approval", run_id="run-1")
 
@@ -151,3 +152,20 @@ RESULTS = [
 def test_a_result_is_json_where_it_looks_like_it(text: str, result: object) -> None:
     """People type text; a tool that gives objects gets an object."""
     assert json.dumps(read_result(text)) == json.dumps(result)
+
+
+async def test_calls_with_the_same_id_are_told_apart(scene: Scene) -> None:
+    """Some providers give all calls of an answer one id: whoever denied the first did not deny the second."""
+    writer = await scene.begin("s2")
+    asked = answer("a2", "", call(), call().model_copy(update={"name": "wipe"}), call(1))
+    denied = result("a2", 0, f"{DENIED} Not today", is_error=True)
+    await writer.turn(user("u2"), asked, denied, result("a2", 1, "wiped"), result("a2", 2))
+    turns = (await scene.views.read_turns("s2")).turns
+    names = ("call_0_a2", "call_0_a2_1", "call_1_a2", "call_9_a2")
+    found = [find_call_that_waited(turns, each) for each in names]
+    assert [(each.at, each.status) if each else None for each in found] == [
+        (0, "denied"),
+        (1, "done"),
+        (2, "done"),
+        None,
+    ]

@@ -20,7 +20,9 @@ def make_page(**settings: Any) -> PageRequest:
 
 def test_a_schedule_that_failed_says_why_and_leads_to_temporal() -> None:
     """Whoever is on call reads the reason here, and the history there."""
-    failed = ScheduleRun(at=1_764_398_412_000, workflow_id="m/keep", run_id="r-1", failure="S3Error: 503")
+    failed = ScheduleRun(
+        at=1_764_398_412_000, workflow_id="m/keep", run_id="r-1", status="failed", failure="S3Error: 503"
+    )
     schedules = (
         ScheduleFacts(schedule_id="m/keep", kind="keep", recent=(failed,)),
         ScheduleFacts(schedule_id="m/sweep", kind="sweep", paused=True, note="for <the> migration"),
