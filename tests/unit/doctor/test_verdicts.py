@@ -150,17 +150,18 @@ def poller(ago: float = 1.0, build: str = "") -> PollerInfo:
 @pytest.mark.parametrize(
     ("workflows", "activities", "status", "said"),
     [
-        ([poller()], [poller()], "ok", "'q' is polled by worker-1"),
+        ([1.0], [1.0], "ok", "'q' is polled by worker-1"),
         ([], [], "warning", "start helix-temporal worker"),
-        ([poller(600)], [], "warning", "start helix-temporal worker"),
-        ([poller()], [], "warning", "are all their slots taken?"),
+        ([600.0], [], "warning", "start helix-temporal worker"),
+        ([1.0], [], "warning", "are all their slots taken?"),
     ],
 )
 def test_a_queue_that_nobody_polls_is_told(
-    workflows: list[PollerInfo], activities: list[PollerInfo], status: str, said: str
+    workflows: list[float], activities: list[float], status: str, said: str
 ) -> None:
     """One that was polled ten minutes ago has lost its worker."""
-    found = judge_pollers("workers", "q", {"workflow tasks": workflows, "activities": activities})
+    polled = {"workflow tasks": list(map(poller, workflows)), "activities": list(map(poller, activities))}
+    found = judge_pollers("workers", "q", polled)
     assert (found.status, said in found.says) == (status, True), found.says
 
 
