@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Final
-from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
+from urllib.parse import SplitResult, parse_qs, unquote, urlsplit, urlunsplit
 
 from pydantic import AfterValidator, BeforeValidator
 
@@ -301,18 +301,34 @@ def check_host_port(value: str) -> str:
     return value
 
 
+def list_hosts(address: str) -> list[str]:
+    """The hosts that an address names: none for a socket, several for sentinels and for a list of servers.
+
+    Args:
+        address: A URL of Redis, PostgreSQL or S3, or Temporal's ``host:port``.
+    """
+    if is_sentinel(address):
+        return [host for host, _ in sentinel_address(address).hosts]
+    parts = urlsplit(address if "://" in address else f"//{address}")
+    # PostgreSQL takes the host from the query, and there the directory of a socket as well.
+    asked = parse_qs(parts.query).get("host", [])
+    named = asked or [parts.hostname or ""]
+    hosts = [host for each in named for host in each.split(",")]
+    return [host for host in hosts if host and not host.startswith("/")]
+
+
+def is_remote(address: str) -> bool:
+    """Whether an address names another machine than this one."""
+    return not all(is_loopback(host) for host in list_hosts(address))
+
+
 def refuse_plain(field: str, value: str | None, *, encrypted_scheme: str | None) -> None:
     """Refuse to speak in the clear to another host than this one."""
-    if value is None:
+    if value is None or not is_remote(value):
         return
-    if is_sentinel(value):
-        address = sentinel_address(value)
-        if address.tls or all(is_loopback(host) for host, _ in address.hosts):
-            return
-    else:
-        parts = _split_url(value)
-        if parts.scheme in {encrypted_scheme, "unix"} or is_loopback(parts.hostname):
-            return
+    scheme = value.partition("://")[0].lower().removesuffix("+sentinel")
+    if scheme == encrypted_scheme:
+        return
     raise ValueError(
         f"{field}: {redact_url(value)!r} is another host without TLS; use an encrypted address, or set"
         " allow_plaintext (HELIX_ALLOW_PLAINTEXT=true) if the network between is private"
@@ -321,7 +337,7 @@ def refuse_plain(field: str, value: str | None, *, encrypted_scheme: str | None)
 
 def refuse_plain_temporal(address: str) -> None:
     """Refuse to speak in the clear, perhaps with an API key, to a Temporal on another host than this one."""
-    if not is_loopback(address.rpartition(":")[0].strip("[]")):
+    if is_remote(address):
         raise ValueError(
             f"temporal_address: {quote_value(address)} is another host without TLS; set temporal_tls"
             " (HELIX_TEMPORAL_TLS=true), or allow_plaintext (HELIX_ALLOW_PLAINTEXT=true) if the network"

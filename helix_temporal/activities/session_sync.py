@@ -179,7 +179,7 @@ class SessionSync:
             await self._refuse_expired(request, state)
         if state is None:
             return request
-        thread_id = state.thread_id or request.session_id
+        thread_id = state.messages_thread_id
         if request.names_thread or request.thread_id != request.session_id:
             check_thread(request.session_id, thread_id, request.thread_id)
         return request.model_copy(update={"thread_id": thread_id})

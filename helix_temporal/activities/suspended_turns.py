@@ -45,8 +45,7 @@ def list_waiting_calls(agent: Agent, answer: Message, now: int) -> tuple[Waiting
             continue
         if why_not_run(call) is not None:
             continue  # the model is told at once
-        name = name_waiting_call(answer.id, call.id)
-        name = f"{name}_{at}" if name in taken else name
+        name = name_waiting_call(answer.id, call.id, at, taken)
         taken.add(name)
         within = facts.answer_within
         given: dict[str, Any] = {"at": at} if at else {}

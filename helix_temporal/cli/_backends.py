@@ -2,34 +2,59 @@
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TypeVar
 
 from helix_temporal.backends import Backends
-from helix_temporal.cli._running import check_stores_shared
+from helix_temporal.cli._output import print_note
+from helix_temporal.cli._store_checks import StoreUse, check_stores, is_database_missing
 from helix_temporal.settings import Settings
 
 R = TypeVar("R")
 
 
-def run_with_backends(look: Callable[[Backends], Awaitable[R]], *, read_v1: bool = False) -> R:
-    """What ``look`` gives, of the stores of HELIX_… variables.
+def run_with_backends(
+    work: Callable[[Backends], Awaitable[R]], use: StoreUse = StoreUse.THREADS, *, read_v1: bool = False
+) -> R:
+    """What ``work`` gives, of the stores of HELIX_… variables.
 
     Args:
-        look: Uses them.
+        work: Uses them.
+        use: What it needs of them.
         read_v1: Threads without a manifest begin as their version 1 snapshot, whatever the variables say.
 
     Raises:
-        InvalidConfigError: No store is named that other processes have, too; or a variable is wrong.
+        InvalidConfigError: What it needs is in no store that other processes have, too; there is no database
+            where one is read; or a variable is wrong.
     """
 
     async def run() -> R:
         settings = Settings.from_env(os.environ)
-        check_stores_shared(settings)
-        backends = Backends(settings.model_copy(update={"read_v1": True}) if read_v1 else settings)
-        try:
-            return await look(backends)
-        finally:
-            await backends.close()
+        check_stores(settings, use)
+        if read_v1:
+            settings = settings.model_copy(update={"read_v1": True})
+        with _place_for_database(settings, use) as placed:
+            backends = Backends(placed)
+            try:
+                return await work(backends)
+            finally:
+                await backends.close()
 
     return asyncio.run(run())
+
+
+@contextmanager
+def _place_for_database(settings: Settings, use: StoreUse) -> Iterator[Settings]:
+    """Say it where a database will be made; a trial gets one that is empty, too, and is gone afterwards."""
+    if not is_database_missing(settings):
+        yield settings
+    elif use is StoreUse.TRIAL:
+        print_note(f"there is no database at {settings.sqlite_file} yet")
+        with TemporaryDirectory() as directory:
+            yield settings.model_copy(update={"data_directory": Path(directory)})
+    else:
+        print_note(f"there is no database at {settings.sqlite_file} yet: it is made")
+        yield settings

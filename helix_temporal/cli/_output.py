@@ -14,6 +14,7 @@ from typing import Annotated, Final, TypeVar
 import typer
 from pydantic import BaseModel
 
+from helix_temporal.models.amounts import NOTHING
 from helix_temporal.models.base import dump_json
 from helix_temporal.models.visible import make_visible
 
@@ -21,7 +22,6 @@ AsJson = Annotated[
     bool, typer.Option("--json", help="Print JSON; docs/schemas/commands has the schema of each command.")
 ]
 D = TypeVar("D", bound=BaseModel)
-NOTHING: Final = "–"
 _GAP: Final = "  "
 _WIDEST: Final = 60
 """Characters of a cell in a table; JSON has all."""
@@ -149,19 +149,6 @@ def format_time(milliseconds: int | None) -> str:
 def format_number(number: float | None) -> str:
     """A number with commas; a dash where there is none."""
     return NOTHING if number is None else f"{number:,}"
-
-
-def format_duration(milliseconds: int | None) -> str:
-    """Seconds, with tenths below a minute; a dash where there are none."""
-    if milliseconds is None:
-        return NOTHING
-    seconds = milliseconds / 1000
-    return f"{seconds:.1f} s" if seconds < 60 else f"{int(seconds // 60)} min {int(seconds % 60)} s"
-
-
-def format_cost(dollars: object) -> str:
-    """US dollars; a dash where no price is known."""
-    return NOTHING if dollars is None else f"${float(str(dollars)):,.4f}"
 
 
 def format_json(value: object) -> str:

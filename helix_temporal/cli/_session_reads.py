@@ -2,7 +2,6 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Annotated, Final, TypeVar
 
 import typer
@@ -11,9 +10,9 @@ from helix_temporal.agents import Agent
 from helix_temporal.backends import Backends
 from helix_temporal.cli._backends import run_with_backends
 from helix_temporal.cli._output import print_warning
+from helix_temporal.cli._store_checks import StoreUse
 from helix_temporal.cli.statuses import ExitStatus
-from helix_temporal.cli.times import parse_time
-from helix_temporal.errors import InvalidConfigError
+from helix_temporal.models.filter_values import parse_time
 from helix_temporal.views import SessionViews
 
 R = TypeVar("R")
@@ -33,33 +32,28 @@ PAGE: Final = 50
 """Rows of a list, if nobody says how many."""
 
 
-def read_sessions(read: Callable[[SessionViews], Awaitable[R]], *, agents: Sequence[Agent] = ()) -> R:
+def read_sessions(
+    read: Callable[[SessionViews], Awaitable[R]],
+    use: StoreUse = StoreUse.THREADS,
+    *,
+    agents: Sequence[Agent] = (),
+) -> R:
     """Read from the stores, and close them.
 
     Args:
         read: What to read; it may print as it goes.
+        use: What it needs; of an archive alone the session can be read that is named.
         agents: For the instructions and tools of a context.
 
     Raises:
-        InvalidConfigError: No store is named that other processes have, too.
+        InvalidConfigError: It needs a store that other processes have, too, and none is named.
     """
     named: Mapping[str, Agent] = {agent.name: agent for agent in agents}
 
     async def read_stores(backends: Backends) -> R:
-        _check_database_exists(backends.settings.sqlite_file)
         return await read(SessionViews(backends, agents=named))
 
-    return run_with_backends(read_stores)
-
-
-def _check_database_exists(file: Path | None) -> None:
-    """A misspelt directory must not read as sessions that were deleted, and reading makes no database.
-
-    Raises:
-        InvalidConfigError: There is none.
-    """
-    if file is not None and not file.exists():
-        raise InvalidConfigError(f"there is no database at {file}; HELIX_DATA_DIRECTORY names the directory")
+    return run_with_backends(read_stores, use)
 
 
 def parse_option_time(option: str, text: str | None) -> int | None:

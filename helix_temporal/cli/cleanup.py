@@ -11,6 +11,7 @@ from temporalio.client import Client
 from helix_temporal.activities.executions import TemporalExecutions
 from helix_temporal.backends import Backends
 from helix_temporal.cli._output import AsJson, print_note, print_output, print_warning
+from helix_temporal.cli._store_checks import check_session_store
 from helix_temporal.cli.outputs import CleanupReport
 from helix_temporal.cli.statuses import ExitStatus
 from helix_temporal.errors import InvalidConfigError, StoreUnavailableError
@@ -95,13 +96,9 @@ def _by_age(days: float, *, dry_run: bool) -> CleanUpOldInput:
 async def _clean_up(
     settings: Settings, wanted: CleanupInput, *, dry_run: bool, asks_temporal: bool
 ) -> CleanupReport:
+    check_session_store(settings)
     backends = Backends(settings)
     try:
-        if not backends.keeps_sessions or settings.state_in == "memory":
-            raise InvalidConfigError(
-                "there is no session store that this command can reach;"
-                " set HELIX_POSTGRES_DSN, HELIX_REDIS_URL or HELIX_DATA_DIRECTORY"
-            )
         executions = _temporal_executions(settings) if asks_temporal else None
         work = Cleanup(backends.sessions, backends.workspaces, executions)
         ended = old = forgotten = None

@@ -4,13 +4,12 @@ from collections.abc import Iterator
 
 from helix_temporal.cli._output import (
     fold_text,
-    format_cost,
-    format_duration,
     format_json,
     format_time,
     print_heading,
     print_text,
 )
+from helix_temporal.models.amounts import format_cost, format_duration
 from helix_temporal.views.models import (
     ConversationCall,
     ConversationMessage,
@@ -35,16 +34,11 @@ def print_turn(turn: ConversationTurn, *, whole: bool = False) -> None:
     print_text("")
 
 
-def goes_on(turn: ConversationTurn) -> bool:
-    """Whether this is a later part of a turn that is longer than a page."""
-    return turn.start > 0 and bool(turn.messages) and turn.messages[0].role in {"assistant", "tool"}
-
-
 def describe_turn(turn: ConversationTurn) -> str:
     """A turn's heading: its number, when it began, and what it used."""
     kept = [attempt for attempt in turn.attempts if attempt.kept]
     parts = [f"turn {turn.number}" if turn.number is not None else f"turn at message {turn.start}"]
-    if goes_on(turn):
+    if not turn.part_of_turn.begins:
         parts.append("goes on")
     if kept and kept[-1].started_at is not None:
         parts.append(format_time(kept[-1].started_at))

@@ -10,7 +10,7 @@ from typing import Annotated, Final
 import typer
 
 from helix_temporal.agents import Agent
-from helix_temporal.cli._running import check_stores_shared
+from helix_temporal.cli._store_checks import StoreUse, check_stores
 from helix_temporal.cli.worker import load_agents
 from helix_temporal.client import SessionClient
 from helix_temporal.errors import InvalidConfigError
@@ -57,7 +57,7 @@ def inspect(
     """
     end_on_sigterm()
     settings = Settings.from_env(os.environ)
-    check_stores_shared(settings)
+    check_stores(settings, StoreUse.SESSIONS)
     sys.path.insert(0, str(Path.cwd()))
     # Before there is an event loop: a module may run one of its own while it is imported.
     found = load_agents(agents or [])

@@ -9,7 +9,8 @@ import typer
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from helix_temporal.cli._running import check_stores_shared, run_service
+from helix_temporal.cli._services import run_service
+from helix_temporal.cli._store_checks import check_threads_shared
 from helix_temporal.errors import InvalidConfigError
 from helix_temporal.maintenance import MaintenancePlan, ensure_schedules, maintenance_queue
 from helix_temporal.settings import Settings
@@ -63,7 +64,7 @@ def maintenance(
 async def _serve_maintenance(make_plan: Callable[[], MaintenancePlan]) -> DrainedActivities:
     end_on_sigterm()
     settings, plan = Settings.from_env(os.environ), make_plan()
-    check_stores_shared(settings)
+    check_threads_shared(settings)
     queue = maintenance_queue(settings.task_queue)
     async with prepare_worker(settings, task_queue=queue) as (client, worker):
         # Before it serves: what is refused here ends the command at once, without a drain.

@@ -7,12 +7,9 @@ from typing import Annotated, Final
 import typer
 
 from helix_temporal.cli._output import (
-    NOTHING,
     AsJson,
     Progress,
     Table,
-    format_cost,
-    format_duration,
     format_json,
     format_number,
     format_time,
@@ -34,6 +31,9 @@ from helix_temporal.cli._session_reads import (
     read_sessions,
     warn_of_problem,
 )
+from helix_temporal.cli._store_checks import StoreUse
+from helix_temporal.models.amounts import NOTHING, format_cost, format_duration
+from helix_temporal.models.filter_values import parse_pair
 from helix_temporal.models.states import SessionStatus
 from helix_temporal.models.store_calls import MAX_LIMIT
 from helix_temporal.views import SessionViews
@@ -98,12 +98,14 @@ def list_sessions(
         roots=roots,
     )
     if not everything:
-        page = read_sessions(lambda views: views.list_sessions(wanted, limit=limit, cursor=cursor))
+        page = read_sessions(
+            lambda views: views.list_sessions(wanted, limit=limit, cursor=cursor), StoreUse.SESSIONS
+        )
         print_output(page, _print_page, as_json=as_json)
         return
     if cursor is not None:
         raise typer.BadParameter("--all begins with the newest", param_hint="--cursor")
-    read_sessions(lambda views: _print_all(views, wanted, as_json=as_json))
+    read_sessions(lambda views: _print_all(views, wanted, as_json=as_json), StoreUse.SESSIONS)
 
 
 def parse_pairs(pairs: Iterable[str]) -> dict[str, str]:
@@ -114,9 +116,10 @@ def parse_pairs(pairs: Iterable[str]) -> dict[str, str]:
     """
     found = {}
     for pair in pairs:
-        key, equals, value = pair.partition("=")
-        if not key or not equals:
-            raise typer.BadParameter(f"{pair!r}; KEY=VALUE expected", param_hint="--meta")
+        try:
+            key, value = parse_pair(pair)
+        except ValueError as error:
+            raise typer.BadParameter(str(error), param_hint="--meta") from None
         found[key] = value
     return found
 
@@ -301,7 +304,9 @@ def usage(
     as_json: AsJson = False,
 ) -> None:
     """Print tokens, calls, time and cost of a session, by model and by tool."""
-    found = read_sessions(lambda views: views.get_usage(session_id, descendants=descendants))
+    found = read_sessions(
+        lambda views: views.get_usage(session_id, descendants=descendants), StoreUse.SESSIONS
+    )
     print_output(found, _print_usage, as_json=as_json)
 
 

@@ -7,10 +7,8 @@ from typing import Annotated
 import typer
 
 from helix_temporal.cli._output import (
-    NOTHING,
     AsJson,
     fold_text,
-    format_duration,
     format_json,
     format_time,
     print_heading,
@@ -27,6 +25,8 @@ from helix_temporal.cli._session_reads import (
     parse_option_time,
     read_sessions,
 )
+from helix_temporal.cli._store_checks import StoreUse
+from helix_temporal.models.amounts import NOTHING, format_duration
 from helix_temporal.models.visible import make_visible
 from helix_temporal.views import SessionViews
 from helix_temporal.views.filters import SessionFilter
@@ -54,7 +54,8 @@ def calls(
     read_sessions(
         lambda views: _print_calls(
             views, wanted, span, tool=tool, failed=True if failed else None, limit=limit, as_json=as_json
-        )
+        ),
+        StoreUse.SESSIONS,
     )
 
 

@@ -9,7 +9,6 @@ import typer
 
 from helix_temporal.agents import Agent
 from helix_temporal.cli._output import (
-    NOTHING,
     AsJson,
     format_number,
     print_facts,
@@ -18,9 +17,9 @@ from helix_temporal.cli._output import (
     print_text,
 )
 from helix_temporal.cli._session_reads import SessionId, read_sessions
-from helix_temporal.errors import NotFoundError
+from helix_temporal.models.amounts import NOTHING
 from helix_temporal.views import SessionViews
-from helix_temporal.views.models import ContextPart, ConversationPage, ModelContext
+from helix_temporal.views.models import ContextPart, ModelContext
 
 
 def context(
@@ -54,7 +53,9 @@ def context(
     known = _import_agents(agents or ())
 
     async def read(views: SessionViews) -> ModelContext:
-        position = message if message is not None else await _find_answer(views, session_id, turn, step)
+        position = message
+        if position is None:
+            position = await views.find_answer(session_id, turn, step)
         return await views.get_context(session_id, position)
 
     print_output(read_sessions(read, agents=known), _print_context, as_json=as_json)
@@ -70,39 +71,12 @@ def _import_agents(names: Sequence[str]) -> list[Agent]:
     return load_agents(names)
 
 
-async def _find_answer(views: SessionViews, session_id: str, turn: int | None, step: int | None) -> int:
-    page = await (
-        views.read_turns(session_id, limit=1) if turn is None else views.read_turn(session_id, turn)
-    )
-    return choose_answer(page, step)
-
-
-def choose_answer(page: ConversationPage, step: int | None) -> int:
-    """The position of the answer that a step gave, in the last turn of a page; of its last step for None.
-
-    Raises:
-        NotFoundError: The turn has no such step.
-    """
-    answers = {
-        message.step or number: message.position
-        for turn in page.turns[-1:]
-        for number, message in enumerate(
-            (each for each in turn.messages if each.role == "assistant"), start=1
-        )
-    }
-    wanted = step if step is not None else max(answers, default=0)
-    if wanted not in answers:
-        have = f"it has steps 1 to {max(answers)}" if answers else "no model has answered in it"
-        raise NotFoundError(f"session {page.session_id!r}: the turn has no step {wanted}; {have}")
-    return answers[wanted]
-
-
 def _print_context(found: ModelContext) -> None:
     tokens = found.provider_tokens
     print_facts(
         [
             ("session", found.session_id),
-            ("turn", f"{found.turn or NOTHING}, step {found.step}, answer #{found.answer}"),
+            ("turn", f"{found.turn or NOTHING}, step {found.step or NOTHING}, answer #{found.answer}"),
             ("agent", found.agent or NOTHING),
             ("model", found.model or NOTHING),
             (

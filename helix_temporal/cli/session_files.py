@@ -1,23 +1,22 @@
 """``helix-temporal session export`` and ``import``: sessions as files."""
 
-import asyncio
-import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, BinaryIO, Final, TypeVar, cast
+from typing import Annotated, BinaryIO, Final, cast
 
 import typer
 
 from helix_temporal.backends import Backends
+from helix_temporal.cli._backends import run_with_backends
 from helix_temporal.cli._output import AsJson, print_facts, print_note, print_output
 from helix_temporal.cli._progress import open_progress
-from helix_temporal.cli._running import check_stores_shared
 from helix_temporal.cli._session_reads import SessionId
+from helix_temporal.cli._store_checks import StoreUse
 from helix_temporal.errors import InvalidRequestError
 from helix_temporal.session_files import (
     FORMATS,
@@ -32,9 +31,7 @@ from helix_temporal.session_files import (
 from helix_temporal.session_files import (
     import_session as make_session,
 )
-from helix_temporal.settings import Settings
 
-R = TypeVar("R")
 _STANDARD: Final = "-"
 
 
@@ -96,7 +93,7 @@ def export_session(
                 progress=lambda done, total: line.show("read", done, total, "messages"),
             )
 
-    exported = _run_with_stores(export)
+    exported = run_with_backends(export)
     if path is None:
         return
     print_output(exported, _print_exported, as_json=as_json)
@@ -146,7 +143,7 @@ def import_session(
                 progress=lambda what, done, total: line.show(what, done, total, units[what]),
             )
 
-    imported = _run_with_stores(take_in)
+    imported = run_with_backends(take_in, StoreUse.TRIAL if dry_run else StoreUse.WRITING)
     print_output(imported, _print_imported, as_json=as_json)
 
 
@@ -184,16 +181,3 @@ def _open_input(file: Path) -> Iterator[BinaryIO]:
         raise InvalidRequestError(f"{file}: cannot be read: {error.strerror}") from None
     with opened:
         yield opened
-
-
-def _run_with_stores(work: Callable[[Backends], Awaitable[R]]) -> R:
-    async def run() -> R:
-        settings = Settings.from_env(os.environ)
-        check_stores_shared(settings)
-        backends = Backends(settings)
-        try:
-            return await work(backends)
-        finally:
-            await backends.close()
-
-    return asyncio.run(run())

@@ -1,7 +1,7 @@
 """``helix-temporal session messages`` and ``turns``: a conversation, whole or live, and its turns."""
 
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import aclosing
 from typing import Annotated
 
@@ -10,8 +10,6 @@ import typer
 from helix_temporal.cli._output import (
     AsJson,
     Table,
-    format_cost,
-    format_duration,
     format_number,
     format_time,
     print_json_line,
@@ -20,17 +18,17 @@ from helix_temporal.cli._output import (
     print_text,
 )
 from helix_temporal.cli._session_reads import SessionId, read_sessions, warn_of_problem
-from helix_temporal.cli.conversation_text import describe_lost, goes_on, print_turn
+from helix_temporal.cli.conversation_text import describe_lost, print_turn
 from helix_temporal.cli.live_text import LiveText
 from helix_temporal.cli.session_outputs import (
-    TurnLine,
     TurnList,
     make_live_line,
     make_turn_line,
 )
+from helix_temporal.models.amounts import format_cost, format_duration
 from helix_temporal.models.store_calls import MAX_LIMIT
 from helix_temporal.views import SessionViews
-from helix_temporal.views.models import ConversationPage, TurnAttempt
+from helix_temporal.views.models import ConversationPage, ConversationTurn, TurnAttempt
 
 _PAGE = 20
 """Turns that are read at once."""
@@ -52,7 +50,7 @@ def messages(
     """Print a conversation by turns: messages, tool calls with their results, runs that were thrown away.
 
     Long texts are cut, and arguments and results folded to a line; --turn has them whole.  --json prints one
-    turn a line, with --follow one chunk of the stream a line.
+    turn a line, of a very long turn one part, with --follow one chunk of the stream a line.
     Exit status 3 where a part cannot be read, which is then said.
     """
     if turn is not None and (tail is not None or follow):
@@ -70,16 +68,11 @@ def messages(
 
 
 async def _print_one(views: SessionViews, session_id: str, number: int, *, as_json: bool) -> str | None:
-    """Print a turn with whole texts; what of it is behind the first page has long ones cut."""
-    page = await views.read_turn(session_id, number)
-    problem = page.problem
-    _print_page(page, as_json=as_json, whole=True)
-    while page.after is not None:
-        page = await views.read_turns(session_id, after=page.after, limit=1)
-        if not page.turns or not goes_on(page.turns[0]):
-            break
-        problem = problem or page.problem
+    """Print a turn with whole texts."""
+    problem: str | None = None
+    async for page in views.iterate_turn(session_id, number):
         _print_page(page, as_json=as_json, whole=True)
+        problem = problem or page.problem
     return problem
 
 
@@ -110,12 +103,17 @@ async def _print_tail(views: SessionViews, session_id: str, turns: int, *, as_js
 
 async def _read_tail(views: SessionViews, session_id: str, turns: int) -> list[ConversationPage]:
     page = await views.read_turns(session_id, limit=min(turns, _PAGE))
-    pages, found = [page], len(page.turns)
+    pages, found = [page], _count_begun(page)
     while found < turns and page.before is not None:
         page = await views.read_turns(session_id, before=page.before, limit=min(turns - found, _PAGE))
         pages.append(page)
-        found += len(page.turns)
+        found += _count_begun(page)
     return pages[::-1]
+
+
+def _count_begun(page: ConversationPage) -> int:
+    """Turns of a page, without a later part of one that begins before it."""
+    return sum(1 for turn in page.turns if turn.part_of_turn.begins)
 
 
 def _print_page(page: ConversationPage, *, as_json: bool, whole: bool = False) -> None:
@@ -167,22 +165,37 @@ def turns(
 
 
 async def _read_turn_list(views: SessionViews, session_id: str, limit: int, before: int | None) -> TurnList:
-    lines: list[TurnLine] = []
+    turns: list[list[ConversationTurn]] = []
     lost: list[TurnAttempt] = []
     problem: str | None = None
+    found = 0
     while True:
-        page = await views.read_turns(session_id, before=before, limit=min(limit - len(lines), _PAGE))
-        lines[:0] = [make_turn_line(turn) for turn in page.turns]
+        page = await views.read_turns(session_id, before=before, limit=min(limit - found, _PAGE))
+        turns = add_earlier_turns(turns, page.turns)
+        found += _count_begun(page)
         lost[:0] = page.lost
         problem, before = problem or page.problem, page.before
-        if before is None or len(lines) >= limit or not page.turns:
+        if before is None or found >= limit or not page.turns:
             return TurnList(
                 session_id=session_id,
-                turns=tuple(lines),
+                turns=tuple(make_turn_line(parts) for parts in turns),
                 before=before,
                 lost=tuple(lost),
                 problem=problem,
             )
+
+
+def add_earlier_turns(
+    turns: Sequence[Sequence[ConversationTurn]], earlier: Iterable[ConversationTurn]
+) -> list[list[ConversationTurn]]:
+    """Turns by their parts, oldest first, with those of the page before."""
+    found: list[list[ConversationTurn]] = []
+    for part in [*earlier, *(part for parts in turns for part in parts)]:
+        if found and not part.part_of_turn.begins:
+            found[-1].append(part)
+        else:
+            found.append([part])
+    return found
 
 
 def _print_turn_list(found: TurnList) -> None:

@@ -1,11 +1,15 @@
 """What commands of sessions and threads print with ``--json`` beside the models of `helix_temporal.views`."""
 
+from collections.abc import Sequence
+from decimal import Decimal
+from functools import reduce
 from typing import Any
 
 from pydantic import Field
 
 from helix_temporal.models.streams import StoredChunk
-from helix_temporal.views.models import ConversationTurn, Millis, ThreadPlace, TokenSums, TurnAttempt, View
+from helix_temporal.views.models import ConversationTurn, Millis, ShownTokens, ThreadPlace, TurnAttempt, View
+from helix_temporal.views.usage import add_tokens
 
 
 class TurnLine(View):
@@ -28,7 +32,7 @@ class TurnLine(View):
     text: str = ""
     answer: str = ""
     attempts: int = 0
-    tokens: TokenSums = TokenSums()
+    tokens: ShownTokens = ShownTokens()
     cost_usd: str | None = None
     duration_ms: int | None = None
     tool_calls: int = 0
@@ -97,24 +101,43 @@ def make_live_line(stored: StoredChunk) -> LiveLine:
     )
 
 
-def make_turn_line(turn: ConversationTurn, characters: int = 200) -> TurnLine:
-    """The line of a turn, with so many characters of its texts."""
-    kept = [attempt for attempt in turn.attempts if attempt.kept]
-    texts = [message.text for message in turn.messages if message.role == "user"]
-    answers = [message.text for message in turn.messages if message.role == "assistant" and message.text]
+def make_turn_line(parts: Sequence[ConversationTurn], characters: int = 200) -> TurnLine:
+    """The line of a turn, from all parts of it that were read, with so many characters of its texts."""
+    first, last = parts[0], parts[-1]
+    messages = [message for part in parts for message in part.messages]
+    kept = [attempt for attempt in last.attempts if attempt.kept]
+    texts = [message.text for message in messages if message.role == "user"]
+    answers = [message.text for message in messages if message.role == "assistant" and message.text]
+    tokens, cost = _sum_parts(parts)
     return TurnLine(
-        number=turn.number,
-        start=turn.start,
-        stop=turn.stop,
+        number=last.number if first.number is None else first.number,
+        start=first.start,
+        stop=last.stop,
         at=kept[-1].started_at if kept else None,
         status=kept[-1].status.value if kept else None,
-        unfinished=turn.unfinished,
+        unfinished=last.unfinished,
         text=texts[0][:characters] if texts else "",
         answer=answers[-1][:characters] if answers else "",
-        attempts=len(turn.attempts),
-        tokens=turn.tokens,
-        cost_usd=None if turn.cost_usd is None else str(turn.cost_usd),
-        duration_ms=turn.duration_ms,
-        tool_calls=turn.tool_calls,
-        failed_calls=turn.failed_calls,
+        attempts=len(last.attempts),
+        tokens=tokens,
+        cost_usd=None if cost is None else str(cost),
+        duration_ms=last.duration_ms,
+        tool_calls=sum(part.tool_calls for part in parts),
+        failed_calls=sum(part.failed_calls for part in parts),
     )
+
+
+def _sum_parts(parts: Sequence[ConversationTurn]) -> tuple[ShownTokens, Decimal | None]:
+    """What a turn used: each recorded call once, as parts may tell of calls of the whole run."""
+    if len(parts) == 1:
+        return parts[0].tokens, parts[0].cost_usd
+    calls = {
+        (call.at, call.step, call.model, call.tokens): call
+        for part in parts
+        for attempt in part.attempts
+        for call in attempt.model_calls
+        if attempt.kept
+    }
+    used = [call.tokens for call in calls.values()] or [part.tokens for part in parts]
+    costs = [call.cost_usd for call in calls.values() if call.cost_usd is not None]
+    return reduce(add_tokens, used), sum(costs, Decimal(0)) if costs else None

@@ -16,6 +16,7 @@ from helix_temporal.cli._output import (
     print_text,
 )
 from helix_temporal.cli._session_reads import PAGE, SessionId, read_sessions
+from helix_temporal.cli._store_checks import StoreUse
 from helix_temporal.models.store_calls import MAX_LIMIT
 from helix_temporal.views.models import (
     CheckpointList,
@@ -91,7 +92,9 @@ def checkpoints(
     as_json: AsJson = False,
 ) -> None:
     """List the checkpoints of a session, newest first."""
-    found = read_sessions(lambda views: views.list_checkpoints(session_id, limit=limit, cursor=cursor))
+    found = read_sessions(
+        lambda views: views.list_checkpoints(session_id, limit=limit, cursor=cursor), StoreUse.SESSIONS
+    )
     print_output(found, _print_checkpoints, as_json=as_json)
 
 

@@ -6,6 +6,7 @@ import typer
 
 from helix_temporal.cli._backends import run_with_backends
 from helix_temporal.cli._output import AsJson, print_output, print_warning
+from helix_temporal.cli._store_checks import StoreUse
 from helix_temporal.cli.statuses import ExitStatus
 from helix_temporal.models.maintenance import SweepResult
 
@@ -22,7 +23,7 @@ def sweep(
     For programs whose sessions no workflow runs: call it from a timer.  Addresses come from HELIX_…
     variables, the same as the programs'.  Exit status 3 if a thread could not be archived, which is named.
     """
-    found = run_with_backends(lambda backends: backends.sweep(evict=evict))
+    found = run_with_backends(lambda backends: backends.sweep(evict=evict), StoreUse.HOT_THREADS)
     print_output(found, _show_counts, as_json=as_json)
     for thread_id in found.failed:
         print_warning(f"{thread_id}: not archived")

@@ -11,6 +11,7 @@ from helix_temporal._setting_rules import parse_duration
 from helix_temporal.activities.trace_backfill import BackfillSummary, TraceBackfill
 from helix_temporal.backends import Backends
 from helix_temporal.cli._output import AsJson, print_output
+from helix_temporal.cli._store_checks import check_session_store
 from helix_temporal.cli.outputs import Backfill
 from helix_temporal.cli.statuses import ExitStatus
 from helix_temporal.errors import HelixError, InvalidConfigError, StoreUnavailableError
@@ -74,14 +75,10 @@ def _show_counts(told: Backfill) -> None:
 
 async def _tell(settings: Settings, within: timedelta, session_id: str | None) -> tuple[BackfillSummary, int]:
     """Tell the turns; what was told, and how many of the spans were sampled."""
+    check_session_store(settings)
     exporter = _CountingExporter(_make_exporter())
     backends = Backends(settings)
     try:
-        if not backends.keeps_sessions or settings.state_in == "memory":
-            raise InvalidConfigError(
-                "there is no session store that this command can reach;"
-                " set HELIX_POSTGRES_DSN, HELIX_REDIS_URL or HELIX_DATA_DIRECTORY"
-            )
         sessions = backends.sessions
         outlet = _Outlet(Emitter(make_provider(exporter), owned=True), exporter)
         try:

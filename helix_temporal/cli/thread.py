@@ -9,7 +9,6 @@ import typer
 from helix_temporal.backends import Backends
 from helix_temporal.cli._backends import run_with_backends
 from helix_temporal.cli._output import (
-    NOTHING,
     AsJson,
     format_time,
     print_facts,
@@ -22,7 +21,9 @@ from helix_temporal.cli.session_outputs import StoredObject, StoredThread
 from helix_temporal.cli.statuses import ExitStatus, find_status, sum_statuses
 from helix_temporal.coldtier import ADAPTERS, TieredThreads, envelope_of
 from helix_temporal.errors import HelixError, InvalidConfigError, InvalidRequestError
-from helix_temporal.views.places import FoundThread, place_of
+from helix_temporal.models.amounts import NOTHING
+from helix_temporal.views.reading import stores_for_reading
+from helix_temporal.views.storage import FoundThread, place_of
 
 R = TypeVar("R")
 ThreadId = Annotated[str, typer.Argument(help="The thread; a session's main thread has the session's id.")]
@@ -171,7 +172,7 @@ def _require_archive(backends: Backends) -> TieredThreads:
 
 
 async def _read_thread(backends: Backends, thread_id: str) -> StoredThread:
-    facts = await backends.threads.read_facts(thread_id)
+    facts = await stores_for_reading(backends).threads.read_facts(thread_id)
     place = place_of(thread_id, FoundThread(facts), archives=backends.tiered is not None)
     if backends.tiered is None or backends.blobs is None:
         return StoredThread(place=place, last_id=facts.head.last_id)

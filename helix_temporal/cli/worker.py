@@ -12,7 +12,7 @@ import typer
 
 from helix_temporal.agents import Agent
 from helix_temporal.cli._errors import exit_on_error
-from helix_temporal.cli._running import run_service
+from helix_temporal.cli._services import run_service
 from helix_temporal.errors import InvalidConfigError
 from helix_temporal.settings import Settings
 from helix_temporal.worker import end_on_sigterm, serve

@@ -165,7 +165,7 @@ class CallAnswers:
         if await self._updates.has_ended_pinned(self._session_id):
             state = await self._connection.reader.load_state(self._session_id)
             if state is not None and state.agent_type:
-                return state.agent_type, state.thread_id or self._session_id
+                return state.agent_type, state.messages_thread_id
             start = await self._updates.read_start(self._session_id)
             return start.agent, start.thread
         try:
@@ -174,7 +174,7 @@ class CallAnswers:
             state = await self._connection.reader.load_state(self._session_id)
             if state is None or not state.agent_type:
                 raise
-            return state.agent_type, state.thread_id or self._session_id
+            return state.agent_type, state.messages_thread_id
         return info.agent, info.thread_id
 
 

@@ -142,7 +142,7 @@ class SessionDeletion:
         except StoreCorruptError:
             state = None
         if state is not None:
-            return state.thread_id or self._session_id
+            return state.messages_thread_id
         try:
             if await self._updates.has_ended_pinned(self._session_id):
                 return (await self._updates.read_start(self._session_id)).thread

@@ -19,14 +19,15 @@ _ORDER: Final[tuple[Status, ...]] = ("ok", "warning", "failed")
 
 
 class Check(BaseModel):
-    """What was found at one place.
+    """What one check found.
 
     Attributes:
-        about: What was looked at: ``settings``, ``redis``, ``archive``, ``temporal`` and so on.
-        name: Which of its sides.
-        status: ``warning``: it works, and something is not as it should be.
-        says: What was found; where that is not well also what was expected, and what to do.
-        away: A server did not answer: nothing else is known of it.
+        about: What was checked: ``settings``, ``redis``, ``archive``, ``temporal`` and so on.
+        name: Which part of it.
+        status: ``warning`` if it works, but somebody should look at it.
+        says: What was found.  If the status is not ``ok``, also what was expected and what to do.
+        away: A server did not answer, so nothing else is known of this part.
+        server: The server that did not answer; empty if all did.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -36,6 +37,7 @@ class Check(BaseModel):
     status: Status
     says: str
     away: bool = False
+    server: str = ""
 
 
 class CheckReport(BaseModel):
@@ -60,11 +62,18 @@ class CheckReport(BaseModel):
 
 
 class Probe(NamedTuple):
-    """Something to be looked at; ``look`` says what was found, or raises what is in its way."""
+    """Something to be looked at.
+
+    Attributes:
+        about, name: As in the checks that come of it.
+        look: Says what was found, or raises what is in its way.
+        server: Which one is asked; empty where ``about`` names it.
+    """
 
     about: str
     name: str
     look: Callable[[], Awaitable[Sequence[Check]]]
+    server: str = ""
 
 
 async def run_probes(probes: Sequence[Probe], within: float) -> list[Check]:
@@ -88,7 +97,7 @@ async def _run_probe(probe: Probe, within: float) -> Sequence[Check]:
         looking.add_done_callback(discard_error)
     if not done:
         said = f"no answer within {within:.0f} s; is the address right, and is it reachable from here?"
-        return [Check(about=probe.about, name=probe.name, status="failed", says=said, away=True)]
+        return [_fail(probe, said, away=True)]
     try:
         return looking.result()
     except Exception as error:  # noqa: BLE001 (a bug in one check must not hide the others)
@@ -104,4 +113,9 @@ def _describe_failure(probe: Probe, error: Exception) -> Check:
         # Its text may quote anything.
         logger.warning("a check failed by a bug", exc_info=error)
         said = f"{type(error).__name__} in the check itself: please report it"
-    return Check(about=probe.about, name=probe.name, status="failed", says=said, away=away)
+    return _fail(probe, said, away=away)
+
+
+def _fail(probe: Probe, says: str, *, away: bool) -> Check:
+    server = (probe.server or probe.about) if away else ""
+    return Check(about=probe.about, name=probe.name, status="failed", says=says, away=away, server=server)

@@ -14,7 +14,7 @@ FAIL_AFTER: Final = 60.0
 """Seconds: deadlines of calls and of locks are then wrong, and requests to S3 soon refused (15 minutes)."""
 
 
-class Asked(NamedTuple):
+class ClockQuestion(NamedTuple):
     """This machine's clock before and after a question, in seconds since 1970."""
 
     before: float
@@ -33,11 +33,11 @@ class Asked(NamedTuple):
         return latest if latest < 0 else 0.0
 
 
-async def ask_timed(question: Callable[[], Awaitable[T]]) -> tuple[T, Asked]:
+async def ask_timed(question: Callable[[], Awaitable[T]]) -> tuple[T, ClockQuestion]:
     """An answer, and when it was asked for."""
     before = time.time()
     answer = await question()
-    return answer, Asked(before, time.time())
+    return answer, ClockQuestion(before, time.time())
 
 
 def check_clock(about: str, difference: float) -> Check:

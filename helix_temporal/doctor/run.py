@@ -67,14 +67,13 @@ async def _close(backends: Backends) -> None:
 
 
 def _merge_silence(probes: list[Probe], found: list[Check]) -> list[Check]:
-    """Of a server that is away one line: what all its checks say is the same."""
+    """Of a server that is away one line, where all who asked it say the same."""
     told = set[tuple[str, str]]()
     kept = []
     for each in found:
-        # Temporal is asked about workers and maintenance as well, and its silence is no matter of theirs.
-        key = ("" if "Temporal" in each.says else each.about, each.says)
-        if not each.away or key not in told:
+        silence = (each.server, each.says)
+        if not each.away or silence not in told:
             kept.append(each)
-        told.add(key)
+        told.add(silence)
     order = list(dict.fromkeys(each.about for each in probes))
     return sorted(kept, key=lambda each: order.index(each.about) if each.about in order else len(order))

@@ -1,58 +1,20 @@
 """Checks of the schedules of maintenance: there, not paused, and their last runs ended well."""
 
-import asyncio
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from temporalio.client import (
-    Client,
-    ScheduleActionExecutionStartWorkflow,
-    ScheduleDescription,
-    WorkflowExecutionStatus,
-)
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.client import Client
 
 from helix_temporal.doctor.checks import Check, Probe, Status
 from helix_temporal.doctor.shared import Shared
-from helix_temporal.maintenance import name_schedules
 from helix_temporal.settings import Settings
+from helix_temporal.views.models import Millis, ScheduleFacts
+from helix_temporal.views.schedules import read_schedules
 
-_RPC: Final = timedelta(seconds=10)
 _MISSED: Final = 3
 """Intervals without a run after which a schedule is said to stand still."""
 _SPARE: Final = timedelta(minutes=2)
-_FAILED: Final = frozenset(
-    {
-        WorkflowExecutionStatus.FAILED,
-        WorkflowExecutionStatus.TIMED_OUT,
-        WorkflowExecutionStatus.TERMINATED,
-        WorkflowExecutionStatus.CANCELED,
-    }
-)
-
-
-@dataclass(frozen=True, slots=True)
-class ScheduleStatus:
-    """Where a schedule stands; None of the rest where it is not there.
-
-    Attributes:
-        every: Between two runs.
-        last_started: Of the last run.
-        last_status: How it ended, or that it runs; None where Temporal has forgotten it.
-        last_workflow: Its workflow's id.
-    """
-
-    schedule_id: str
-    exists: bool = True
-    paused: bool = False
-    note: str = ""
-    made_at: datetime | None = None
-    every: timedelta = timedelta()
-    last_started: datetime | None = None
-    last_status: WorkflowExecutionStatus | None = None
-    last_workflow: str = ""
 
 
 def make_schedule_probe(client: Shared[Client], settings: Settings) -> Probe:
@@ -64,97 +26,53 @@ def make_schedule_probe(client: Shared[Client], settings: Settings) -> Probe:
     """
 
     async def look() -> Sequence[Check]:
-        connected = await client.get()
-        names = name_schedules(connected, settings.task_queue)
-        found = await asyncio.gather(*(read_schedule(connected, each) for each in names.values()))
-        return judge_schedules(dict(zip(names, found, strict=True)), datetime.now(UTC))
+        found = await read_schedules(await client.get(), settings.task_queue, runs=1)
+        return judge_schedules(found, datetime.now(UTC))
 
-    return Probe("maintenance", "schedules", look)
+    return Probe("maintenance", "schedules", look, server="temporal")
 
 
-def judge_schedules(found: Mapping[str, ScheduleStatus], now: datetime) -> list[Check]:
+def judge_schedules(found: Sequence[ScheduleFacts], now: datetime) -> list[Check]:
     """What is to be said of all of them; where there is none that is one line."""
-    if not any(each.exists for each in found.values()):
+    if not found:
         said = (
             "there are none: what terminated sessions left is not archived, and nothing is cleaned up; "
             "helix-temporal maintenance makes them"
         )
         return [_check("schedules", "warning", said)]
-    return [judge_schedule(kind, each, now) for kind, each in found.items()]
+    return [judge_schedule(each, now) for each in found]
 
 
-async def read_schedule(client: Client, schedule_id: str) -> ScheduleStatus:
-    """Ask for a schedule, and how its last run ended.
-
-    Raises:
-        RPCError: Temporal does not answer, or refuses.
-    """
-    try:
-        described = await client.get_schedule_handle(schedule_id).describe(rpc_timeout=_RPC)
-    except RPCError as error:
-        if error.status is not RPCStatusCode.NOT_FOUND:
-            raise
-        return ScheduleStatus(schedule_id, exists=False)
-    state, intervals = described.schedule.state, described.schedule.spec.intervals
-    started, workflow, run = _find_last_run(described)
-    return ScheduleStatus(
-        schedule_id,
-        paused=state.paused,
-        note=state.note or "",
-        made_at=described.info.created_at,
-        every=min((each.every for each in intervals), default=timedelta()),
-        last_started=started,
-        last_status=await _find_status(client, workflow, run),
-        last_workflow=workflow,
-    )
-
-
-def _find_last_run(described: ScheduleDescription) -> tuple[datetime | None, str, str]:
-    for each in reversed(described.info.recent_actions):
-        if isinstance(each.action, ScheduleActionExecutionStartWorkflow):
-            return each.started_at, each.action.workflow_id, each.action.first_execution_run_id
-    return None, "", ""
-
-
-async def _find_status(client: Client, workflow: str, run: str) -> WorkflowExecutionStatus | None:
-    if not workflow:
-        return None
-    handle = client.get_workflow_handle(workflow, first_execution_run_id=run)
-    try:
-        return (await handle.describe(rpc_timeout=_RPC)).status
-    except RPCError as error:
-        if error.status is not RPCStatusCode.NOT_FOUND:
-            raise
-        return None
-
-
-def judge_schedule(kind: str, facts: ScheduleStatus, now: datetime) -> Check:
+def judge_schedule(facts: ScheduleFacts, now: datetime) -> Check:
     """What is to be said of a schedule."""
-    if not facts.exists:
-        said = f"schedule {facts.schedule_id!r} is not there; helix-temporal maintenance makes it"
-        return _check(kind, "warning", said)
+    if facts.problem:
+        return _check(facts.kind, "warning", f"schedule {facts.schedule_id!r}: {facts.problem}")
     if facts.paused:
         note = f" ({facts.note})" if facts.note else ""
         said = f"is paused{note}; temporal schedule toggle --unpause --schedule-id {facts.schedule_id}"
-        return _check(kind, "warning", said)
-    if facts.last_status in _FAILED:
-        assert facts.last_status is not None
+        return _check(facts.kind, "warning", said)
+    last = facts.recent[0] if facts.recent else None
+    if last is not None and last.is_failed:
+        why = f" ({last.failure})" if last.failure else ""
         said = (
-            f"its last run {facts.last_status.name.lower()}; look at workflow {facts.last_workflow!r}, and "
-            "at the log of the maintenance worker"
+            f"its last run {last.status}{why}; look at workflow {last.workflow_id!r}, and at the log of the "
+            "maintenance worker"
         )
-        return _check(kind, "failed", said)
-    newest = facts.last_started or facts.made_at
-    if newest is not None and now - newest > _MISSED * facts.every + _SPARE:
+        return _check(facts.kind, "failed", said)
+    every, ago = timedelta(milliseconds=facts.every), None if last is None else _find_age(last.at, now)
+    idle = ago if ago is not None or facts.made_at is None else _find_age(facts.made_at, now)
+    if idle is not None and idle > _MISSED * every + _SPARE:
         said = (
-            f"has not run for {_format_span(now - newest)}, every {_format_span(facts.every)} expected; is a "
-            "run stuck, because no maintenance worker is there?"
+            f"has not run for {_format_span(idle)}, every {_format_span(every)} expected; is a run stuck, "
+            "because no maintenance worker is there?"
         )
-        return _check(kind, "warning", said)
-    ran = (
-        f"last run {_format_span(now - facts.last_started)} ago" if facts.last_started else "has not run yet"
-    )
-    return _check(kind, "ok", f"every {_format_span(facts.every)}, {ran}")
+        return _check(facts.kind, "warning", said)
+    ran = "has not run yet" if ago is None else f"last run {_format_span(ago)} ago"
+    return _check(facts.kind, "ok", f"every {_format_span(every)}, {ran}")
+
+
+def _find_age(at: Millis, now: datetime) -> timedelta:
+    return now - datetime.fromtimestamp(at / 1000, UTC)
 
 
 def _format_span(span: timedelta) -> str:

@@ -3,15 +3,35 @@
 What cannot work at all `Settings` refuses itself.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import timedelta
-from typing import Final
-from urllib.parse import urlsplit
+from typing import Final, NamedTuple
+from urllib.parse import parse_qs, urlsplit
 
+from helix_temporal._setting_rules import is_remote, list_hosts
 from helix_temporal.doctor.checks import Check, Status
 from helix_temporal.settings import Settings
 
-_LOCAL: Final = frozenset({"localhost", "127.0.0.1", "::1", None})
+_ENCRYPTED_POSTGRES: Final = frozenset({"require", "verify-ca", "verify-full"})
+"""Values of ``sslmode`` by which a server without TLS is refused."""
+
+
+class _RemoteServer(NamedTuple):
+    """A server on another machine.
+
+    Attributes:
+        name: What it is, for people.
+        hosts: Where it is, without credentials.
+        is_encrypted: Whether it is spoken to by TLS or not at all.
+    """
+
+    name: str
+    hosts: str
+    is_encrypted: bool
+
+    def __str__(self) -> str:
+        """``Redis at cache.example``."""
+        return f"{self.name} at {self.hosts}"
 
 
 def check_settings(settings: Settings) -> list[Check]:
@@ -123,20 +143,8 @@ def _find_risks(settings: Settings) -> Iterable[Check]:
             "HELIX_FLUSH is 'exit': what a session has said since it was opened is in the hot store alone "
             "until it ends; 'step' archives each turn",
         )
-    if settings.cold_directory is not None and settings.redis_url is not None and _is_remote(settings):
-        yield _check(
-            "archive",
-            "warning",
-            "the archive is a directory of one machine, and Redis is on another: workers on several machines "
-            "would each have an archive of their own; use a bucket",
-        )
-    if settings.allow_plaintext and _is_remote(settings):
-        yield _check(
-            "encryption",
-            "warning",
-            "HELIX_ALLOW_PLAINTEXT is set, and a server is on another host: messages may pass unencrypted; "
-            "use TLS and leave it out",
-        )
+    yield from _find_split_archive(settings)
+    yield from _find_plaintext(settings)
     if settings.stream_ttl < timedelta(minutes=5):
         yield _check(
             "streams",
@@ -146,6 +154,45 @@ def _find_risks(settings: Settings) -> Iterable[Check]:
         )
 
 
-def _is_remote(settings: Settings) -> bool:
-    addresses = [settings.redis_url, settings.s3_endpoint, f"//{settings.temporal_address}"]
-    return any(urlsplit(each).hostname not in _LOCAL for each in addresses if each)
+def _find_split_archive(settings: Settings) -> Iterable[Check]:
+    """An archive on this machine of threads that workers on other machines have too."""
+    remote = {each.name: each for each in _list_remote_servers(settings)}
+    hot = remote.get({"redis": "Redis", "postgres": "PostgreSQL"}.get(settings.threads_in, ""))
+    if settings.cold_directory is not None and hot is not None:
+        yield _check(
+            "archive",
+            "warning",
+            f"the archive is a directory of one machine, and threads are in {hot}, on another one: workers "
+            "on several machines would each have an archive of their own; use a bucket",
+        )
+
+
+def _find_plaintext(settings: Settings) -> Iterable[Check]:
+    open_to = [str(each) for each in _list_remote_servers(settings) if not each.is_encrypted]
+    if settings.allow_plaintext and open_to:
+        yield _check(
+            "encryption",
+            "warning",
+            f"HELIX_ALLOW_PLAINTEXT is set, and messages may pass unencrypted to {' and '.join(open_to)}; "
+            "use TLS there and leave it out",
+        )
+
+
+def _list_remote_servers(settings: Settings) -> Iterator[_RemoteServer]:
+    """The servers that settings name and that are on other machines, each judged by its own address."""
+    redis, postgres, s3 = settings.redis_url, settings.postgres_dsn, settings.s3_endpoint
+    addresses = [
+        ("Redis", redis, redis is not None and redis.lower().startswith("rediss")),
+        ("PostgreSQL", postgres, postgres is not None and _requires_tls(postgres)),
+        ("S3", s3, s3 is not None and s3.lower().startswith("https:")),
+        ("Temporal", settings.temporal_address, bool(settings.temporal_tls)),
+    ]
+    for name, address, is_encrypted in addresses:
+        if address is not None and is_remote(address):
+            yield _RemoteServer(name, ", ".join(list_hosts(address)), is_encrypted)
+
+
+def _requires_tls(postgres: str) -> bool:
+    """Whether an address refuses a server without TLS; by default the driver then does without."""
+    asked = parse_qs(urlsplit(postgres).query)
+    return not _ENCRYPTED_POSTGRES.isdisjoint(asked.get("sslmode", ()))

@@ -56,8 +56,8 @@ def list_temporal_probes(client: Shared[Client], settings: Settings) -> list[Pro
 
     return [
         Probe("temporal", "server", look),
-        Probe("workers", "task queue", look_at_sessions),
-        Probe("maintenance", "task queue", look_at_maintenance),
+        Probe("workers", "task queue", look_at_sessions, server="temporal"),
+        Probe("maintenance", "task queue", look_at_maintenance, server="temporal"),
     ]
 
 

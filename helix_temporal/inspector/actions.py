@@ -7,12 +7,13 @@ words of ours alone: the address only has its name, and nobody can put other wor
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 from urllib.parse import parse_qsl
 
-from pydantic import JsonValue
+from pydantic import JsonValue, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
@@ -32,13 +33,17 @@ from helix_temporal.errors import (
 from helix_temporal.inspector.access import Action
 from helix_temporal.inspector.defences import check_form
 from helix_temporal.inspector.page_request import PageRequest
-from helix_temporal.models.waiting import ToolApproval, name_waiting_call
-from helix_temporal.views.models import CallStatus, SessionView
+from helix_temporal.models.waiting import ToolApproval, find_waiting_call
+from helix_temporal.views.models import CallStatus, ConversationCall, ConversationTurn, SessionView
+from helix_temporal.web.statuses import BAD_REQUEST_ERRORS, describe_fields
+
+logger = logging.getLogger(__name__)
 
 MAX_FORM: Final = 2 * 1024 * 1024
 """Bytes of a form: an answer may have one MiB, and each byte of it three in a form."""
 _BODY_SECONDS: Final = 10.0
 _ACTION_SECONDS: Final = 30.0
+"""So long somebody waits for the page; what the session has been told by then takes effect all the same."""
 
 Tone = Literal["good", "wait", "bad"]
 
@@ -89,7 +94,6 @@ _ERRORS: Final = (
     (StoreUnavailableError, "store-away"),
     (RPCError, "temporal-away"),
     ((SessionExpiredError, SessionTerminatedError), "over"),
-    (NotFoundError, "not-waiting"),
     (HelixError, "refused"),
 )
 
@@ -116,7 +120,7 @@ class SessionActions:
         return await self._act(request, page, "approve", self._approve)
 
     async def answer(self, request: Request, page: PageRequest) -> Response:
-        """``call_id``, ``run_id``, and ``result`` (text or JSON) or ``error``."""
+        """``call_id``, ``run_id``, and ``result`` (text or JSON)."""
         return await self._act(request, page, "answer", self._answer)
 
     async def stop(self, request: Request, page: PageRequest) -> Response:
@@ -139,17 +143,33 @@ class SessionActions:
         try:
             async with asyncio.timeout(_ACTION_SECONDS):
                 name = await act(page, session, form)
-        except InvalidRequestError:
+        except BAD_REQUEST_ERRORS:
             raise
+        except ValidationError as error:
+            raise InvalidRequestError(f"the form does not fit: {describe_fields(error)}") from None
         except (HelixError, RPCError, TimeoutError) as error:
-            name = name_error(error)
+            name = self._name_failure(page, session, action, error)
         except RuntimeError as error:
             # Of a client that connects when it is asked first.
             if "client connect" not in str(error):
                 raise
-            name = "temporal-away"
+            name = self._name_failure(page, session, action, error)
         there = page.link("conversation", {"said": name}, session_id=session.overview.session_id)
         return RedirectResponse(there, 303)
+
+    def _name_failure(self, page: PageRequest, session: SessionView, action: Action, error: Exception) -> str:
+        """Which outcome an error is; the page tells what follows from it, the log what it was."""
+        name = name_error(error, action)
+        logger.warning(
+            "%s of session %r by viewer %r: %s (%s: %s)",
+            action,
+            session.overview.session_id,
+            page.viewer.name,
+            name,
+            type(error).__name__,
+            error,
+        )
+        return name
 
     async def _approve(self, page: PageRequest, session: SessionView, form: Form) -> str:
         call_id, decision = _require(form, "call_id"), _require(form, "decision")
@@ -161,7 +181,7 @@ class SessionActions:
             approval_id=call_id, approved=decision == "approve", reason=form.get("reason") or None
         )
         handle = self._client.session(session.overview.session_id)
-        reply = await handle.submit_approval(approval, timeout=_ACTION_SECONDS)
+        reply = await handle.submit_approval(approval)
         if reply.status != "submitted":
             return await self._name_reply(page, session, call_id, reply)
         return "approved" if approval.approved else "denied"
@@ -171,10 +191,7 @@ class SessionActions:
         if decided_on_another(session, call_id, form.get("run_id")):
             return "not-waiting"
         handle = self._client.session(session.overview.session_id)
-        given = (
-            {"error": form["error"]} if form.get("error") else {"result": read_result(form.get("result", ""))}
-        )
-        reply = await handle.submit_tool_result(call_id, timeout=_ACTION_SECONDS, **given)
+        reply = await handle.submit_tool_result(call_id, read_result(form.get("result", "")))
         return (
             "answered"
             if reply.status == "submitted"
@@ -201,12 +218,18 @@ class SessionActions:
     async def _tell_first(self, page: PageRequest, session: SessionView, call_id: str) -> str:
         """How a call was answered that does not wait any more, by its result in the thread."""
         newest = await page.views.read_turns(session.overview.session_id, limit=_TURNS)
-        for turn in newest.turns:
-            for message in turn.messages:
-                for call in message.calls:
-                    if name_waiting_call(message.message_id, call.call_id) == call_id:
-                        return _FIRST.get(call.status, "already")
-        return "already"
+        call = find_call_that_waited(newest.turns, call_id)
+        return "already" if call is None else _FIRST.get(call.status, "already")
+
+
+def find_call_that_waited(turns: Iterable[ConversationTurn], call_id: str) -> ConversationCall | None:
+    """The call that waited under this id."""
+    messages = (message for turn in turns for message in turn.messages)
+    calls = ((message, call) for message in messages for call in message.calls)
+    for message, call in calls:
+        if find_waiting_call({call_id: call}, message.message_id, call.call_id, call.at) is not None:
+            return call
+    return None
 
 
 def decided_on_another(session: SessionView, call_id: str, run_id: str | None) -> bool:
@@ -220,19 +243,27 @@ def decided_on_another(session: SessionView, call_id: str, run_id: str | None) -
 
 
 def read_result(text: str) -> JsonValue:
-    """A result as typed: JSON if it is an object, a list or a quoted text, else the text itself."""
+    """A result as typed: JSON if it is an object, a list or a quoted text, else the text itself.
+
+    Raises:
+        InvalidRequestError: It is nested deeper than it can be read.
+    """
     if text.lstrip()[:1] in {"{", "[", '"'}:
         try:
             found: JsonValue = json.loads(text)
         except ValueError:
             return text
+        except RecursionError:
+            raise InvalidRequestError("result: nested too deeply to be read; send it flatter") from None
         return found
     return text
 
 
-def name_error(error: Exception) -> str:
-    """Which outcome an error is."""
-    return next(name for kinds, name in _ERRORS if isinstance(error, kinds))
+def name_error(error: Exception, action: Action) -> str:
+    """Which outcome an error is: what is not there any more is the turn of a stop, and else the call."""
+    if isinstance(error, NotFoundError):
+        return "not-running" if action == "stop" else "not-waiting"
+    return next((name for kinds, name in _ERRORS if isinstance(error, kinds)), "temporal-away")
 
 
 async def read_form(request: Request) -> dict[str, str]:

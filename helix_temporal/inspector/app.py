@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from typing import Final
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -14,15 +13,8 @@ from temporalio.client import Client
 
 from helix_temporal.agents import Agent
 from helix_temporal.client import ReadableStores, SessionClient
-from helix_temporal.errors import (
-    HelixError,
-    InvalidCursorError,
-    InvalidIdError,
-    InvalidRequestError,
-    NotFoundError,
-    StoreUnavailableError,
-)
-from helix_temporal.inspector.access import Authorise, LocalAccess, Viewer, ViewerViews, find_viewer
+from helix_temporal.errors import HelixError, InvalidConfigError
+from helix_temporal.inspector.access import Authorise, LocalAccess, Viewer, find_viewer
 from helix_temporal.inspector.actions import SessionActions
 from helix_temporal.inspector.defences import Defences
 from helix_temporal.inspector.live import LiveStreams
@@ -39,14 +31,10 @@ from helix_temporal.inspector.pages import ROUTES
 from helix_temporal.inspector.pages.errors import show_error
 from helix_temporal.inspector.rendering import compile_templates
 from helix_temporal.inspector.static_files import StaticRoute
+from helix_temporal.views import SessionViews
+from helix_temporal.web.statuses import find_status
 
 logger = logging.getLogger(__name__)
-
-_STATUS: Final = (
-    ((InvalidIdError, InvalidRequestError, InvalidCursorError), 400),
-    (NotFoundError, 404),
-    ((StoreUnavailableError, TimeoutError), 503),
-)
 
 
 def create_inspector(
@@ -71,11 +59,19 @@ def create_inspector(
         agents: By name, for the instructions and tools that a model was given.
         hosts: Names under which it may be asked for, as in the ``Host`` header.  By default any, where
             ``authorise`` is given; without it this machine's names at the server's port count as well.
-        actions: Viewers who may can approve, answer and stop.
+        actions: Viewers who may can approve, answer and stop; needs ``client``.
         temporal: Shows the maintenance schedules.
         temporal_ui: Address of Temporal's own page, for links.
         reports: For tests: what browsers tell that the content security policy has stopped is added to it.
+
+    Raises:
+        InvalidConfigError: Actions without a client that could carry them out.
     """
+    if actions and client is None:
+        raise InvalidConfigError(
+            "create_inspector(actions=True) got no client, which carries actions out; "
+            "give client=SessionClient(…), or leave actions out"
+        )
     compile_templates()
     inspector = _Inspector(
         stores,
@@ -83,7 +79,7 @@ def create_inspector(
         client,
         agents,
         InspectorSettings(
-            actions=actions and client is not None,
+            actions=actions,
             temporal=temporal,
             temporal_ui=temporal_ui and temporal_ui.rstrip("/"),
             namespace=temporal.namespace if temporal is not None else "default",
@@ -94,7 +90,11 @@ def create_inspector(
     app = Starlette(
         routes=inspector.build_routes(),
         middleware=[Middleware(Defences, hosts=names, local=is_local, reports=reports)],
-        exception_handlers={HTTPException: inspector.show_refusal, HelixError: inspector.show_error},
+        exception_handlers={
+            HTTPException: inspector.show_refusal,
+            HelixError: inspector.show_error,
+            TimeoutError: inspector.show_error,
+        },
     )
     app.router.redirect_slashes = False
     app.state.access, app.state.live = inspector.authorise, inspector.live
@@ -153,7 +153,7 @@ class _Inspector:
         return answer
 
     def _make_page(self, request: Request, viewer: Viewer) -> PageRequest:
-        views = ViewerViews(self._stores, viewer.reads, agents=self._agents)
+        views = SessionViews(self._stores, admits=viewer.reads, agents=self._agents)
         links = PageLinks(request.app.router, request.scope.get("root_path", ""))
         return PageRequest(views, viewer, self._settings, csrf_value(request), links)
 
@@ -167,7 +167,7 @@ class _Inspector:
 
     async def show_error(self, request: Request, error: Exception) -> Response:
         """What kept a page from being shown."""
-        status = next((code for kinds, code in _STATUS if isinstance(error, kinds)), 500)
+        status = find_status(error)
         if status == 500:
             logger.error("The inspector failed to show a page: %s", error, exc_info=error)
         return await show_error(request, _page_of(request), status, error)

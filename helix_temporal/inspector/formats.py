@@ -1,14 +1,11 @@
-"""How times, durations, amounts and sizes are written for people.  Pure functions; text comes out."""
+"""How times, amounts and sizes are written on pages; durations and money: `helix_temporal.models.amounts`."""
 
 from datetime import UTC, datetime
-from decimal import Decimal
 from typing import Final
 
-_SECOND: Final = 1000
-_MINUTE: Final = 60 * _SECOND
-_HOUR: Final = 60 * _MINUTE
-_DAY: Final = 24 * _HOUR
-_UNITS: Final = (("d", _DAY), ("h", _HOUR), ("min", _MINUTE), ("s", _SECOND))
+from helix_temporal.models.amounts import DAY, HOUR, MINUTE, SECOND
+
+_UNITS: Final = (("d", DAY), ("h", HOUR), ("min", MINUTE), ("s", SECOND))
 
 
 def format_time(millis: int | None) -> str:
@@ -36,26 +33,11 @@ def format_ago(millis: int | None, now: int) -> str:
     if not millis:
         return "–"
     apart = now - millis
-    if abs(apart) < 5 * _SECOND:
+    if abs(apart) < 5 * SECOND:
         return "now"
-    if apart > 30 * _DAY:
+    if apart > 30 * DAY:
         return format_day(millis)
     return f"{_in_one_unit(apart)} ago" if apart > 0 else f"in {_in_one_unit(-apart)}"
-
-
-def format_duration(millis: int | None) -> str:
-    """A duration in its two largest units: ``840 ms``, ``3.2 s``, ``4 min 10 s``, ``2 h 5 min``."""
-    if millis is None:
-        return "–"
-    if millis < _SECOND:
-        return f"{millis} ms"
-    if millis < _MINUTE:
-        return f"{millis / _SECOND:.1f} s"
-    if millis < _HOUR:
-        return f"{millis // _MINUTE} min {millis % _MINUTE // _SECOND} s"
-    if millis < _DAY:
-        return f"{millis // _HOUR} h {millis % _HOUR // _MINUTE} min"
-    return f"{millis // _DAY} d {millis % _DAY // _HOUR} h"
 
 
 def format_count(count: int | None) -> str:
@@ -70,13 +52,6 @@ def format_tokens(count: int | None) -> str:
     if count < 10_000:
         return format_count(count)
     return f"{count / 1000:.1f}k" if count < 999_950 else f"{count / 1_000_000:.1f}M"
-
-
-def format_cost(usd: Decimal | None) -> str:
-    """US dollars: two digits, or four below ten cents; a dash where nothing is known."""
-    if usd is None:
-        return "–"
-    return f"${usd:.4f}" if 0 < usd < Decimal("0.1") else f"${usd:,.2f}"
 
 
 def format_bytes(size: int | None) -> str:
@@ -105,7 +80,7 @@ def count_of(count: int, noun: str, plural: str | None = None) -> str:
 
 
 def _in_one_unit(millis: int) -> str:
-    found = next(((name, unit) for name, unit in _UNITS if millis >= unit), ("s", _SECOND))
+    found = next(((name, unit) for name, unit in _UNITS if millis >= unit), ("s", SECOND))
     return f"{max(1, millis // found[1])} {found[0]}"
 
 

@@ -7,6 +7,7 @@ from typing import Any, Final, get_args
 
 from starlette.datastructures import QueryParams
 
+from helix_temporal.models.filter_values import parse_pair, parse_time
 from helix_temporal.models.states import SessionStatus
 from helix_temporal.views.filters import Need, SessionFilter
 
@@ -16,7 +17,6 @@ FIELDS: Final = (
 )  # fmt: skip
 MAX_VALUE: Final = 600
 _STATUSES: Final = frozenset(each.value for each in SessionStatus)
-_DAY: Final = 86_400_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,53 +91,40 @@ def widen_for_calls(query: ListQuery) -> SessionFilter:
     return query.sessions.model_copy(update={"until": None})
 
 
-def read_time(text: str) -> int | None:
-    """A time in milliseconds since 1970; None for what isn't one.
-
-    ``2026-11-28`` is the begin of that day in UTC; ``2026-11-28T14:00`` has a time, and may have an offset.
-    """
-    try:
-        found = datetime.fromisoformat(text.strip())
-    except ValueError:
-        return None
-    aware = found if found.tzinfo else found.replace(tzinfo=UTC)
-    millis = int(aware.timestamp() * 1000)
-    return millis if millis >= 0 else None
-
-
 def _read_period(values: Mapping[str, str], now: int, problems: list[str]) -> tuple[int | None, int | None]:
-    today = int(
-        datetime.fromtimestamp(now / 1000, UTC).replace(hour=0, minute=0, second=0, microsecond=0).timestamp()
-    )
+    at = datetime.fromtimestamp(now / 1000, UTC)
+    today = parse_time("today", at)
     presets: dict[str, tuple[int | None, int | None]] = {
-        "today": (today * 1000, None),
-        "yesterday": (today * 1000 - _DAY, today * 1000),
-        "week": (now - 7 * _DAY, None),
+        "today": (today, None),
+        "yesterday": (parse_time("yesterday", at), today),
+        "week": (parse_time("7d", at), None),
     }
     when = values.get("when", "")
     if when and _check(when, frozenset(presets), "when", problems):
         return presets[when]
-    times = {name: _read_time_of(values.get(name, ""), name, problems) for name in ("since", "until")}
+    times = {name: _read_time_of(values.get(name, ""), name, at, problems) for name in ("since", "until")}
     return times["since"], times["until"]
 
 
-def _read_time_of(text: str, name: str, problems: list[str]) -> int | None:
+def _read_time_of(text: str, name: str, now: datetime, problems: list[str]) -> int | None:
     if not text:
         return None
-    found = read_time(text)
-    if found is None:
-        problems.append(f"{name}: {text!r} is no time; write 2026-11-28 or 2026-11-28T14:00, in UTC")
-    return found
+    try:
+        return parse_time(text, now)
+    except ValueError as error:
+        problems.append(f"{name}: {error}")
+        return None
 
 
 def _read_metadata(text: str, problems: list[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for pair in _split(text):
-        name, equals, value = pair.partition("=")
-        if equals and name.strip():
-            found[name.strip()] = value.strip()
+        try:
+            name, value = parse_pair(pair)
+        except ValueError as error:
+            problems.append(f"metadata: {error}, several with commas between")
         else:
-            problems.append(f"metadata: {pair!r} is no pair; write key=value, several with commas between")
+            found[name] = value.strip()
     return found
 
 

@@ -11,7 +11,6 @@ import contextlib
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from dataclasses import replace
 from typing import Final, cast
 
 from markupsafe import Markup
@@ -25,7 +24,7 @@ from helix_temporal.inspector.page_request import PageRequest
 from helix_temporal.inspector.rendering import render_macro
 from helix_temporal.models.streams import StoredChunk
 from helix_temporal.views import SessionViews
-from helix_temporal.views.models import ConversationTurn, SessionView
+from helix_temporal.views.models import ConversationPage, ConversationTurn, SessionView
 from helix_temporal.web.event_stream import RETRY_MS, EventStream
 
 WINDOW: Final = 0.03
@@ -64,7 +63,7 @@ class LiveStreams:
         shown = _parse_position(seen)
         await page.views.get_session(session_id)  # is there, and the viewer may see it
         viewer = page.viewer.name
-        if self._open.total() >= MAX_STREAMS or self._open[viewer] >= MAX_STREAMS_OF_VIEWER:
+        if self._has_enough(viewer):
             raise HTTPException(503, headers={"Retry-After": "5"})
         end = asyncio.Event()
         self._open[viewer] += 1
@@ -75,8 +74,13 @@ class LiveStreams:
             self._open += Counter()  # forgets viewers without a stream
             self._ends.discard(end)
 
-        conversation = LiveConversation(page.views, session_id, shown, _Renderer(session_id, page))
+        conversation = LiveConversation(page.views, session_id, shown, LiveRenderer(session_id, page))
         return EventStream(conversation.follow(end), on_end=leave)
+
+    def _has_enough(self, viewer: str) -> bool:
+        """Whether this viewer gets no more streams; without a name it is not known whose the others are."""
+        of_viewer = self._open[viewer] if viewer else 0
+        return self.count >= MAX_STREAMS or of_viewer >= MAX_STREAMS_OF_VIEWER
 
 
 class LiveConversation:
@@ -89,10 +93,9 @@ class LiveConversation:
         renderer: Makes HTML.
     """
 
-    def __init__(self, views: SessionViews, session_id: str, shown: int, renderer: "_Renderer") -> None:
+    def __init__(self, views: SessionViews, session_id: str, shown: int, renderer: "LiveRenderer") -> None:
         self._views, self._session_id, self._shown = views, session_id, shown
         self._renderer = renderer
-        self._seen: set[str] = set()
 
     async def follow(self, end: asyncio.Event) -> AsyncGenerator[bytes]:
         """Frames until the session is deleted, the page must be loaded anew, or ``end`` is set."""
@@ -100,7 +103,7 @@ class LiveConversation:
         try:
             after = await self._views.find_live_place(self._session_id)
             turn = begin_live_turn(await self._views.get_session(self._session_id))
-            pieces = [await self._read_thread(), *self._renderer.show_changes(turn.pop_changes())]
+            pieces = [await self.read_thread(), *self._renderer.show_changes(turn.pop_changes())]
             yield self._frame(Markup("").join(pieces))
             chunks = self._views.follow_session(self._session_id, after)
             async with contextlib.aclosing(_gather(chunks, end)) as batches:
@@ -111,44 +114,52 @@ class LiveConversation:
                     if changes.resync is not None:
                         yield self._closing("resync")
                         return
-                    pieces = self._renderer.show_changes(await self._hide_sessions(changes))
+                    pieces = self._renderer.show_changes(changes)
                     if changes.stored:
-                        pieces.append(await self._read_thread())
+                        pieces.append(await self.read_thread())
                     yield self._frame(Markup("").join(pieces)) if pieces else b": still here\n\n"
             if not end.is_set():
                 yield self._closing("deleted")
-        except (_ReloadError, StreamTruncatedError):
+        except (ReloadError, StreamTruncatedError):
             yield self._closing("resync")
         except NotFoundError:
             yield self._closing("deleted")
         except HelixError as error:
             yield self._frame(self._renderer.show_problem(error))
 
-    async def _hide_sessions(self, changes: LiveChanges) -> LiveChanges:
-        """Without the ids of sub-agents' sessions that the viewer may not see."""
-        named = {each.sub_session_id for each in changes.calls or () if each.sub_session_id is not None}
-        for session_id in named - self._seen:
-            with contextlib.suppress(NotFoundError):
-                await self._views.load_state(session_id)
-                self._seen.add(session_id)
-        if named <= self._seen:
-            return changes
-        calls = [
-            each if each.sub_session_id in self._seen else replace(each, sub_session_id=None)
-            for each in changes.calls or ()
-        ]
-        return replace(changes, calls=tuple(calls))
-
-    async def _read_thread(self) -> Markup:
+    async def read_thread(self) -> Markup:
         """The turns that have ended since, and the one under way as far as it is stored."""
-        page = await self._views.read_turns(self._session_id, after=self._shown, limit=NEW_TURNS)
-        if page.head < self._shown or page.after is not None:
-            raise _ReloadError
-        ended = [each for each in page.turns if not each.unfinished and each.stop > self._shown]
+        newest = await self._views.read_turns(self._session_id, limit=NEW_TURNS)
+        if newest.head < self._shown:
+            raise ReloadError
+        ended = await self._list_ended(newest)
         if ended:
             self._shown = ended[-1].stop
-        under_way = [each for each in page.turns if each.unfinished]
-        return self._renderer.show_turns(ended, under_way, page.problem)
+        under_way = [each for each in newest.turns if each.unfinished]
+        return self._renderer.show_turns(ended, under_way, newest.problem)
+
+    async def _list_ended(self, newest: ConversationPage) -> list[ConversationTurn]:
+        """The turns that have ended since, each by its last part: a page that is loaded anew has no more.
+
+        Args:
+            newest: The newest turns.
+
+        Raises:
+            ReloadError: They are more than a page is given at once.
+        """
+        page, ended = newest, list[ConversationTurn]()
+        while True:
+            ended[:0] = [
+                each
+                for each in page.turns
+                if not each.unfinished and each.part_of_turn.ends and each.stop > self._shown
+            ]
+            if len(ended) > NEW_TURNS:
+                raise ReloadError
+            before = min(page.before or 0, page.committed)
+            if before <= self._shown:
+                return ended
+            page = await self._views.read_turns(self._session_id, before=before, limit=NEW_TURNS)
 
     def _frame(self, html: Markup) -> bytes:
         return live_frame(html, self._shown)
@@ -166,11 +177,11 @@ def begin_live_turn(session: SessionView) -> LiveTurn:
     )
 
 
-class _ReloadError(Exception):
+class ReloadError(Exception):
     """What is on the page is not what is in the thread."""
 
 
-class _Renderer:
+class LiveRenderer:
     """Pieces of HTML by the macros of ``live.html``."""
 
     def __init__(self, session_id: str, page: PageRequest) -> None:

@@ -186,7 +186,7 @@ class LiveTurn:
                 self._change_call(chunk.tool_call_id, "", "done" if chunk.success else "failed", chunk.error)
             case streams.SubAgentStart() if chunk.tool_call_id is not None:
                 self._change_call(chunk.tool_call_id, chunk.sub_agent_type, "running")
-                self.calls[chunk.tool_call_id].sub_session_id = chunk.sub_session_id
+                self.calls[chunk.tool_call_id].sub_session_id = chunk.sub_session_id or None
             case streams.Custom() if chunk.tool_call_id in self.calls:
                 self.calls[chunk.tool_call_id].event = chunk.event_name
                 self._calls_changed = True

@@ -50,7 +50,22 @@ class IdConvertor(Convertor[str]):
         )
 
 
+class NumberConvertor(Convertor[int]):
+    """A whole number from 0 on, as one part of a path; of more digits than stores count there is no page."""
+
+    regex = "[0-9]{1,15}"
+
+    def convert(self, value: str) -> int:
+        """The number."""
+        return int(value)
+
+    def to_string(self, value: int) -> str:
+        """As it stands in paths."""
+        return str(value)
+
+
 register_url_convertor("helix_id", IdConvertor())
+register_url_convertor("helix_number", NumberConvertor())
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,8 @@ from typing import Any, Final
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from helix_temporal.inspector import formats, outlines, visible_text
+from helix_temporal.inspector import bars, formats, labels, marks, visible_text
+from helix_temporal.models import amounts
 
 TEMPLATES: Final = Path(__file__).parent / "templates"
 
@@ -17,10 +18,10 @@ _FILTERS: Final = {
     "ago": lambda millis: formats.format_ago(millis, read_clock()),
     "iso": formats.format_iso,
     "clock": formats.format_clock,
-    "duration": formats.format_duration,
+    "duration": amounts.format_duration,
     "count": formats.format_count,
     "tokens": formats.format_tokens,
-    "cost": formats.format_cost,
+    "cost": amounts.format_cost,
     "bytes": formats.format_bytes,
     "text": visible_text.show_text,
     "line": visible_text.show_line,
@@ -32,7 +33,9 @@ _FILTERS: Final = {
 _GLOBALS: Final = {
     "count_of": formats.count_of,
     "share": formats.format_share,
-    "outlines": outlines,
+    "bars": bars,
+    "labels": labels,
+    "marks": marks,
 }
 
 

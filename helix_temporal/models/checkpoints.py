@@ -187,6 +187,11 @@ class RunStatus(StrEnum):
         """Not over: running, or suspended."""
         return self is RunStatus.RUNNING or self.value.startswith("suspended_")
 
+    @property
+    def is_discarded(self) -> bool:
+        """Its messages were taken out of the thread, or a later attempt stands in their place."""
+        return self in {RunStatus.ABORTED, RunStatus.SUPERSEDED}
+
 
 class NewRun(StoredModel):
     """A run to start.

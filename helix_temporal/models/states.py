@@ -252,6 +252,11 @@ class SessionState(StoredModel):
         return data
 
     @property
+    def messages_thread_id(self) -> str:
+        """The thread that has its messages: its own, or that of the session's id."""
+        return self.thread_id or self.session_id
+
+    @property
     def message_count(self) -> int:
         """Messages of finished turns when the state was last committed with its thread."""
         return self.head.position

@@ -2,8 +2,8 @@
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, Final, Literal
+from collections.abc import Container, Iterable, Mapping
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 import orjson
 from pydantic import Field, JsonValue, StrictBool, ValidationError
@@ -17,6 +17,8 @@ from helix_temporal.models.messages import ToolCall, ToolResult, Usage, are_left
 from helix_temporal.models.states import Millis
 from helix_temporal.models.store_calls import Limit
 from helix_temporal.models.stored_messages import Head, Position
+
+W = TypeVar("W")
 
 CallKind = Literal["client", "approval"]
 """What is wanted: the tool's result, or leave to run it."""
@@ -60,12 +62,34 @@ class WaitingCall(WireModel):
 _ODD: Final = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
-def name_waiting_call(answer_id: str, call_id: str) -> str:
+def name_waiting_call(answer_id: str, call_id: str, at: int, taken: Container[str] = ()) -> str:
     """The id of a call that waits: the provider's own, with that of the answer that asks.
 
-    Of several calls of one answer that have the same, all but the first have their number behind it.
+    Args:
+        answer_id: Of the message that asks.
+        call_id: The provider's; some give several calls of one answer the same.
+        at: The call's number in the answer, which its id ends with where another call has the id without it.
+        taken: Ids of calls of the same answer that wait as well.
     """
-    return f"{_ODD.sub('-', call_id)[:128]}_{answer_id}"
+    name = f"{_ODD.sub('-', call_id)[:128]}_{answer_id}"
+    return f"{name}_{at}" if name in taken else name
+
+
+def find_waiting_call(
+    known: Mapping[str, W], answer_id: str, call_id: str, at: int, *, is_repeat: bool = False
+) -> W | None:
+    """What is known of a call under the id under which it waits, or did: the reverse of `name_waiting_call`.
+
+    Args:
+        known: By such ids.
+        answer_id: As there.
+        call_id: As there.
+        at: As there.
+        is_repeat: An earlier call of the same answer waits under the id without a number.
+    """
+    name = name_waiting_call(answer_id, call_id, at)
+    numbered = known.get(name_waiting_call(answer_id, call_id, at, taken={name}))
+    return known.get(name) if numbered is None and not is_repeat else numbered
 
 
 class AnswerReceipt(WireModel):

@@ -20,8 +20,8 @@ from helix_temporal.models.stored_messages import EMPTY, Head, StoredMessage
 from helix_temporal.models.usage import UsageEntry
 from helix_temporal.session.record import SessionRecord, parse_record
 from helix_temporal.session_files.file import (
-    SessionPart,
-    ThreadPart,
+    FileSession,
+    FileThread,
     dump_child,
     dump_record,
     dump_run,
@@ -30,6 +30,7 @@ from helix_temporal.session_files.file import (
 )
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadFacts
 from helix_temporal.stores.sessions.imports import is_without_workflow
+from helix_temporal.views.reading import stores_for_reading
 
 _PAGE: Final = 1_000
 _PAGE_BYTES: Final = 4 * 1024 * 1024
@@ -38,7 +39,7 @@ _ENTRIES: Final = 10_000
 _TRIES: Final = 40
 _PAUSE: Final = 0.05
 
-_NOT_IN_FILES: Final[dict[str, Any]] = {
+STATE_LEFT_OUT: Final[dict[str, Any]] = {
     "current_run_id": None,
     "pending_client_tool_calls": {},
     "completed_client_tool_calls": {},
@@ -52,7 +53,7 @@ _NOT_IN_FILES: Final[dict[str, Any]] = {
 }
 """Fields of a state that belong to what runs, or to other systems: nothing waits in a session of a file."""
 
-_RECORDED: Final = (
+RECORD_KEPT: Final = (
     *("agent", "metadata", "instructions", "turns", "steps", "usage", "values", "summary", "options"),
 )
 """Fields of a session workflow's record that say what the session is, rather than what it is at."""
@@ -67,7 +68,7 @@ def make_portable_state(state: SessionState, head: Head) -> SessionState:
     """
     return state.model_copy(
         update={
-            **_NOT_IN_FILES,
+            **STATE_LEFT_OUT,
             "head": state.head if state.head.position <= head.position else head,
             "status": SessionStatus.ACTIVE if state.status is SessionStatus.PAUSED else state.status,
             "stream_id": state.stream_id if state.stream_id == state.session_id else None,
@@ -77,7 +78,7 @@ def make_portable_state(state: SessionState, head: Head) -> SessionState:
 
 def make_portable_record(record: SessionRecord, head: Head) -> SessionRecord:
     """A session workflow's record as a file has it."""
-    kept = {name: getattr(record, name) for name in _RECORDED}
+    kept = {name: getattr(record, name) for name in RECORD_KEPT}
     if record.summary is not None and record.summary.upto.position > head.position:
         kept["summary"] = None
     return SessionRecord(**kept)
@@ -92,7 +93,7 @@ class SessionContents:
         epoch: Of the thread when it was read; None where there is no thread.
     """
 
-    part: SessionPart
+    part: FileSession
     children: tuple[JsonObject, ...] = ()
     runs: tuple[JsonObject, ...] = ()
     usage: tuple[JsonObject, ...] = ()
@@ -105,16 +106,18 @@ class SessionContents:
         return EMPTY if self.part.thread is None else self.part.thread.head
 
 
-class SessionReader:
+class ContentsReader:
     """Reads sessions for a file; changes nothing, and refuses no session that is in use.
+
+    What is damaged is an error: a file shall not be written without a part of its session.
 
     Args:
         stores: A `helix_temporal.backends.Backends`, or `helix_temporal.client.SessionStores`.
     """
 
     def __init__(self, stores: ReadableStores) -> None:
-        self._threads, self._usage = stores.threads, stores.usage
-        self._sessions = stores.sessions if stores.keeps_sessions else None
+        reading = stores_for_reading(stores)
+        self._threads, self._usage, self._sessions = reading.threads, reading.usage, reading.sessions
 
     async def read_contents(
         self, session_id: str, *, parent: str | None = None, children: Sequence[SubSessionRef] = ()
@@ -140,7 +143,7 @@ class SessionReader:
         self, session_id: str, parent: str | None, children: Sequence[SubSessionRef], *, last: bool
     ) -> SessionContents | None:
         state = await self._load_state(session_id)
-        thread_id = session_id if state is None else state.thread_id or session_id
+        thread_id = session_id if state is None else state.messages_thread_id
         facts = await self._find_facts(thread_id)
         if state is None and facts is None:
             raise SessionNotFoundError(f"Session not found: {session_id!r}", session_id=session_id)
@@ -157,7 +160,7 @@ class SessionReader:
             if not await self._holds(thread_id, state.head, head):
                 state = state.model_copy(update={"head": head})
         thread = None if facts is None else _make_thread_part(facts, head)
-        part = SessionPart(
+        part = FileSession(
             session_id=session_id,
             parent=parent,
             state=None if state is None else dump_state(state),
@@ -290,8 +293,8 @@ class SessionReader:
             query = query.model_copy(update={"cursor": page.next_cursor})
 
 
-def _make_thread_part(facts: ThreadFacts, head: Head) -> ThreadPart | None:
+def _make_thread_part(facts: ThreadFacts, head: Head) -> FileThread | None:
     if is_without_workflow(facts):
-        return ThreadPart(adapter=facts.adapter, head=head) if head != EMPTY else None
+        return FileThread(adapter=facts.adapter, head=head) if head != EMPTY else None
     record = make_portable_record(parse_record(facts.slice), head)
-    return ThreadPart(adapter=facts.adapter, head=head, record=dump_record(record))
+    return FileThread(adapter=facts.adapter, head=head, record=dump_record(record))

@@ -4,9 +4,8 @@ import asyncio
 import hashlib
 import os
 import secrets
-import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,9 +13,12 @@ from typing import BinaryIO, Final
 
 from helix_temporal.client import ReadableStores
 from helix_temporal.errors import InvalidRequestError, StoreUnavailableError
+from helix_temporal.models.messages import encode_message
 from helix_temporal.models.states import SubSessionRef
-from helix_temporal.session_files.contents import SessionContents, SessionReader
+from helix_temporal.models.stored_messages import StoredMessage
+from helix_temporal.session_files.contents import ContentsReader, SessionContents
 from helix_temporal.session_files.file import FORMAT, Header
+from helix_temporal.session_files.foreign_messages import ForeignMessages
 from helix_temporal.session_files.formats import JSON_LINES, FileFormat
 from helix_temporal.session_files.redaction import Redaction
 from helix_temporal.views.models import View
@@ -32,7 +34,7 @@ class Exported(View):
 
     Attributes:
         bytes: Of the whole file.
-        sha256: Of all lines behind the header; of other formats, of all but the first and last characters.
+        sha256: Of the whole file; in ``jsonl`` of all lines behind the header, as the header has it.
     """
 
     session_id: str
@@ -44,8 +46,8 @@ class Exported(View):
     redacted: bool
 
 
-def ignore_progress(done: int, total: int) -> None:
-    """Nobody listens."""
+def ignore_progress(*_: object) -> None:
+    """Nobody listens to how far an export or an import is."""
 
 
 async def export_session(
@@ -75,12 +77,13 @@ async def export_session(
     Raises:
         SessionNotFoundError: There is no such session.
         InvalidRequestError: The format holds one session alone; or a pattern matches what the format needs.
+        StoreCorruptError, ArchiveError: A part of it is damaged; it is left as it is.
         StoreUnavailableError: A store does not answer, or the session's thread was cut again and again.
     """
     if children and not file_format.holds_several:
         raise InvalidRequestError(f"format {file_format.name} holds one session: leave the children out")
     with tempfile.TemporaryFile() as body:
-        writing = _Writing(SessionReader(stores), _Spool(body), file_format, redaction, progress)
+        writing = _Writing(ContentsReader(stores), _Spool(body), file_format, redaction, progress)
         await writing.write_tree(session_id, children=children)
         return await asyncio.to_thread(writing.write_to, output)
 
@@ -111,10 +114,35 @@ class _Spool:
 
 
 @dataclass(slots=True)
+class _MessageWriting:
+    """The messages of one session, on their way into a file."""
+
+    spool: _Spool
+    format: FileFormat
+    redaction: Redaction | None
+    written: int = 0
+    foreign: ForeignMessages = field(default_factory=ForeignMessages)
+
+    def write_message(self, stored: StoredMessage) -> None:
+        self._write_all([stored] if self.format.keeps_rows else self.foreign.translate(stored))
+
+    def finish(self) -> None:
+        self._write_all(self.foreign.finish())
+
+    def _write_all(self, messages: Iterable[StoredMessage]) -> None:
+        for each in messages:
+            self.write_redacted(each if self.redaction is None else self.redaction.redact_message(each))
+
+    def write_redacted(self, message: StoredMessage) -> None:
+        self.spool.write(self.format.encode_message(self.written, message))
+        self.written += 1
+
+
+@dataclass(slots=True)
 class _Writing:
     """A file that is being written."""
 
-    reader: SessionReader
+    reader: ContentsReader
     spool: _Spool
     format: FileFormat
     redaction: Redaction | None
@@ -174,13 +202,16 @@ class _Writing:
         """Write the session; False if its thread ended early."""
         for chunk in self.format.begin_session(shown, self.sessions):
             self.spool.write(chunk)
+        messages = _MessageWriting(self.spool, self.format, self.redaction)
+        for first in self.format.list_first_messages(shown):
+            messages.write_redacted(encode_message(first))
         count, last_id, head = 0, "", contents.head
         async for position, message in self.reader.read_messages(contents):
             count, last_id = position + 1, message.id
-            redacted = message if self.redaction is None else self.redaction.redact_message(message)
-            self.spool.write(self.format.encode_message(position, redacted))
+            messages.write_message(message)
             self.progress(count, head.position)
-        self.spool.write(self.format.end_session(shown))
+        messages.finish()
+        self.spool.write(self.format.end_session(shown, messages.written))
         return (count, last_id) == (head.position, head.last_id)
 
     def write_to(self, output: BinaryIO | Path) -> Exported:
@@ -205,9 +236,13 @@ class _Writing:
             redacted=self.redaction is not None,
         )
         begin, end = self.format.begin_file(header), self.format.end_file(header)
+        whole = hashlib.sha256(begin)
         output.write(begin)
         self.spool.body.seek(0)
-        shutil.copyfileobj(self.spool.body, output, 1024 * 1024)
+        while chunk := self.spool.body.read(1024 * 1024):
+            whole.update(chunk)
+            output.write(chunk)
+        whole.update(end)
         output.write(end)
         output.flush()
         return Exported(
@@ -216,7 +251,7 @@ class _Writing:
             sessions=header.sessions,
             messages=header.messages,
             bytes=len(begin) + header.bytes + len(end),
-            sha256=header.sha256,
+            sha256=header.sha256 if self.format.keeps_rows else whole.hexdigest(),
             redacted=header.redacted,
         )
 

@@ -1,7 +1,7 @@
 """The format ``helix-session/1``: a file of JSON lines that holds sessions.
 
 The first line is a `Header` with the SHA-256 of all that follows.  Then come the sessions, a parent before
-its children; of each a `SessionPart`, its children, its runs, its usage and its messages, one a line.  A line
+its children; of each a `FileSession`, its children, its runs, its usage and its messages, one a line.  A line
 is an object with one field that says what it is: ``{"message": {...}}``.  All of it is canonical JSON (sorted
 keys, no spaces), so that the same sessions give the same bytes.
 """
@@ -33,6 +33,9 @@ FORMAT: Final = "helix-session/1"
 _FAMILY: Final = "helix-session/"
 MAX_LINE: Final = 2 * MAX_MESSAGE_BYTES
 """Bytes of one line: the largest message in base64, with what stands around it."""
+
+RUN_LEFT_OUT: Final = frozenset({"session_id", "start_sequence", "trace"})
+"""Fields of a run: its session has the line before, and no stream and no trace is in a file."""
 
 LineKind = Literal["session", "child", "run", "usage", "message"]
 KINDS: Final[tuple[LineKind, ...]] = ("session", "child", "run", "usage", "message")
@@ -70,7 +73,7 @@ class Header(FilePart):
     redacted: bool = False
 
 
-class ThreadPart(FilePart):
+class FileThread(FilePart):
     """A session's thread.
 
     Attributes:
@@ -83,7 +86,7 @@ class ThreadPart(FilePart):
     record: dict[str, Any] | None = None
 
 
-class SessionPart(FilePart):
+class FileSession(FilePart):
     """A session without its messages; the numbers say how many lines of each kind follow.
 
     Attributes:
@@ -95,7 +98,7 @@ class SessionPart(FilePart):
     session_id: Id
     parent: Id | None = None
     state: dict[str, Any] | None = None
-    thread: ThreadPart | None = None
+    thread: FileThread | None = None
     children: Annotated[int, Field(ge=0)] = 0
     runs: Annotated[int, Field(ge=0)] = 0
     usage: Annotated[int, Field(ge=0)] = 0
@@ -123,7 +126,7 @@ class SessionPart(FilePart):
         return SessionRecord.model_validate(self.thread.record)
 
 
-class MessagePart(FilePart):
+class FileMessage(FilePart):
     """A message as it is stored: its body as JSON, or in base64 where it is none that we would write so."""
 
     position: Position
@@ -162,7 +165,7 @@ def read_body(message: StoredMessage) -> JsonObject | None:
     return body
 
 
-def dump_part(part: SessionPart) -> JsonObject:
+def dump_part(part: FileSession) -> JsonObject:
     """A session as its line has it."""
     return part.model_dump(mode="json", exclude_defaults=True)
 
@@ -178,12 +181,8 @@ def dump_record(record: SessionRecord) -> JsonObject:
 
 
 def dump_run(run: Run) -> JsonObject:
-    """A run as its line has it: without the session, whose lines it is among.
-
-    Nor its places in the live stream and in traces, which are not in a file.
-    """
-    left_out = {"session_id", "start_sequence", "trace"}
-    return run.model_dump(mode="json", by_alias=True, exclude=left_out, exclude_defaults=True)
+    """A run as its line has it."""
+    return run.model_dump(mode="json", by_alias=True, exclude=set(RUN_LEFT_OUT), exclude_defaults=True)
 
 
 def dump_usage(entry: UsageEntry) -> JsonObject:
@@ -217,7 +216,7 @@ class Section:
         line: Number of its own line, from 1.
     """
 
-    part: SessionPart
+    part: FileSession
     offset: int
     line: int
 
@@ -232,7 +231,7 @@ class VerifiedFile:
     usage: int
 
     @property
-    def first(self) -> SessionPart:
+    def first(self) -> FileSession:
         """The session whose file it is."""
         return self.sections[0].part
 
@@ -338,7 +337,7 @@ def decode_message_part(number: int, plain: JsonObject) -> tuple[int, StoredMess
     Raises:
         SessionFileError: It holds none.
     """
-    part = _validated(number, "message", lambda: MessagePart.model_validate(plain))
+    part = _validated(number, "message", lambda: FileMessage.model_validate(plain))
     if (part.body is None) == (part.base64 is None):
         raise damage(number, "no message: either body or base64 expected")
     if part.body is not None:
@@ -421,7 +420,7 @@ class _FileCheck:
     names: set[str] = field(default_factory=set)
 
     @property
-    def part(self) -> SessionPart:
+    def part(self) -> FileSession:
         return self.sections[-1].part
 
     def take_line(self, number: int, line: bytes, end: int) -> None:
@@ -448,7 +447,7 @@ class _FileCheck:
                 self.kind, self.left = KINDS[at], self.part.count_lines(KINDS[at])
 
     def _take_session(self, number: int, plain: JsonObject, end: int) -> None:
-        part = _validated(number, "session", lambda: SessionPart.model_validate(plain))
+        part = _validated(number, "session", lambda: FileSession.model_validate(plain))
         state = _validated(number, "session", part.read_state)
         _validated(number, "session", part.read_record)
         self._check_place(number, part)
@@ -460,7 +459,7 @@ class _FileCheck:
         self.position, self.last_id, self.turn, self.usage_place = 0, "", 0, (-1, "")
         self.run_ids = set()
 
-    def _check_place(self, number: int, part: SessionPart) -> None:
+    def _check_place(self, number: int, part: FileSession) -> None:
         if not self.sections:
             head = EMPTY if part.thread is None else part.thread.head
             if (part.session_id, part.parent, head) != (self.header.session_id, None, self.header.head):
@@ -530,6 +529,6 @@ class _FileCheck:
             )
 
 
-def _check_state_head(number: int, part: SessionPart, state: SessionState) -> None:
+def _check_state_head(number: int, part: FileSession, state: SessionState) -> None:
     if state.head.position > part.messages:
         raise damage(number, f"the state ends at {state.head.position}, the messages at {part.messages}")

@@ -27,10 +27,13 @@ class FileFormat(ABC):
     Attributes:
         name: By which a user asks for it.
         holds_several: It has a place for the sessions of sub-agents.
+        keeps_rows: It has messages as they are stored; the others have rows of frameworks as messages of
+            ours, which are then not as many.
     """
 
     name: ClassVar[str]
     holds_several: ClassVar[bool] = True
+    keeps_rows: ClassVar[bool] = False
 
     def begin_file(self, header: Header) -> bytes:
         """What comes first; it is known last."""
@@ -40,12 +43,16 @@ class FileFormat(ABC):
     def begin_session(self, contents: SessionContents, number: int) -> Iterable[bytes]:
         """What comes before a session's messages; ``number`` counts the sessions before it."""
 
-    @abstractmethod
-    def encode_message(self, position: int, message: StoredMessage) -> bytes:
-        """One message."""
+    def list_first_messages(self, contents: SessionContents) -> list[Message]:
+        """Messages that come before those that are stored, and are numbered with them."""
+        return []
 
-    def end_session(self, contents: SessionContents) -> bytes:
-        """What comes behind a session's messages."""
+    @abstractmethod
+    def encode_message(self, number: int, message: StoredMessage) -> bytes:
+        """One message; ``number`` counts from 0 in each session."""
+
+    def end_session(self, contents: SessionContents, written: int) -> bytes:
+        """What comes behind a session's messages, of which so many were written."""
         return b""
 
     def end_file(self, header: Header) -> bytes:
@@ -57,6 +64,7 @@ class JsonLines(FileFormat):
     """``helix-session/1``, the one that can be imported."""
 
     name = "jsonl"
+    keeps_rows = True
 
     def begin_file(self, header: Header) -> bytes:
         """The header."""
@@ -72,9 +80,9 @@ class JsonLines(FileFormat):
         for entry in contents.usage:
             yield encode_line("usage", entry)
 
-    def encode_message(self, position: int, message: StoredMessage) -> bytes:
+    def encode_message(self, number: int, message: StoredMessage) -> bytes:
         """The message's line."""
-        return encode_line("message", dump_message(position, message))
+        return encode_line("message", dump_message(number, message))
 
 
 def read_message(message: StoredMessage) -> Message:
@@ -115,11 +123,11 @@ class Markdown(FileFormat):
         head = "#" if part.parent is None else "\n#"
         yield f"{head} {_one_line(title)}\n\n{chr(10).join(lines)}\n".encode()
 
-    def encode_message(self, position: int, message: StoredMessage) -> bytes:
+    def encode_message(self, number: int, message: StoredMessage) -> bytes:
         """A heading with the role, the text, and the calls."""
         read = read_message(message)
         name = f" ({_one_line(read.name)})" if read.name else ""
-        blocks = [f"\n## {position + 1}. {_ROLES[read.role]}{name}{' – failed' if read.is_error else ''}\n"]
+        blocks = [f"\n## {number + 1}. {_ROLES[read.role]}{name}{' – failed' if read.is_error else ''}\n"]
         text = _text_of(read)
         if read.role == "tool":
             blocks.append(_fence(text))
@@ -190,15 +198,19 @@ class OpenAIMessages(FileFormat):
         return b"["
 
     def begin_session(self, contents: SessionContents, number: int) -> Iterable[bytes]:
+        """Nothing: an array of messages has no place for what a session is."""
+        return ()
+
+    def list_first_messages(self, contents: SessionContents) -> list[Message]:
         """The instructions that a session workflow keeps with the thread, if it does."""
         record = contents.part.read_record()
-        self_said = None if record is None else record.instructions
-        first = [] if self_said is None else [canonical_json({"role": "system", "content": self_said})]
-        yield b"".join(first) + (b"," if first and contents.part.messages else b"")
+        if record is None or record.instructions is None:
+            return []
+        return [Message(id="instructions", role="system", content=record.instructions)]
 
-    def encode_message(self, position: int, message: StoredMessage) -> bytes:
+    def encode_message(self, number: int, message: StoredMessage) -> bytes:
         """The message, behind a comma unless it is the first."""
-        comma = b",\n" if position else b"\n"
+        comma = b",\n" if number else b"\n"
         return comma + canonical_json(make_openai_message(read_message(message)))
 
     def end_file(self, header: Header) -> bytes:
@@ -207,7 +219,7 @@ class OpenAIMessages(FileFormat):
 
 
 def make_openai_message(message: Message) -> JsonObject:
-    """A message in the form of Chat Completions; a row of another format is a user's text."""
+    """A message in the form of Chat Completions; a row that nobody can read is a user's text."""
     if message.role == "tool":
         return {"role": "tool", "tool_call_id": message.tool_call_id or "", "content": _text_of(message)}
     if message.role == "assistant":
@@ -271,18 +283,18 @@ class LettaAgentFile(FileFormat):
             "files_agents": [],
             "group_ids": [],
             "include_base_tools": False,
-            "in_context_message_ids": [f"message-{at}" for at in range(part.messages)],
         }
         yield (b"," if number else b"") + canonical_json(agent)[:-1] + b',"messages":['
 
-    def encode_message(self, position: int, message: StoredMessage) -> bytes:
+    def encode_message(self, number: int, message: StoredMessage) -> bytes:
         """The message, behind a comma unless it is the first."""
-        made = canonical_json(make_letta_message(position, read_message(message)))
-        return (b",\n" if position else b"\n") + made
+        made = canonical_json(make_letta_message(number, read_message(message)))
+        return (b",\n" if number else b"\n") + made
 
-    def end_session(self, contents: SessionContents) -> bytes:
-        """The agent ends."""
-        return b"]}"
+    def end_session(self, contents: SessionContents, written: int) -> bytes:
+        """The agent ends, with the ids of all its messages."""
+        ids = [f"message-{number}" for number in range(written)]
+        return b"]," + canonical_json({"in_context_message_ids": ids})[1:]
 
     def end_file(self, header: Header) -> bytes:
         """The lists that an agent file must have; they are empty."""
@@ -293,11 +305,11 @@ class LettaAgentFile(FileFormat):
         return b"]," + canonical_json({**rest, "metadata": metadata})[1:] + b"\n"
 
 
-def make_letta_message(position: int, message: Message) -> JsonObject:
+def make_letta_message(number: int, message: Message) -> JsonObject:
     """A message in the form of an agent file."""
     role = message.role if message.role in {"system", "user", "assistant", "tool"} else "user"
     made: JsonObject = {
-        "id": f"message-{position}",
+        "id": f"message-{number}",
         "type": "message",
         "role": role,
         "content": [{"type": "text", "text": _text_of(message)}],

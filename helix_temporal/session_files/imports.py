@@ -2,8 +2,8 @@
 
 The whole file is verified before anything is written.  Then each session is made so that nobody sees half of
 it: its messages come into a thread that shows none of them before the last one is there, and its state comes
-at the end, in one commit with its runs.  Sub-agents' sessions come before the session whose they are.  An
-import that was broken off goes on where it was when it is made again.
+at the end, in one commit with its runs.  A session comes after those of its sub-agents.  An import that was
+broken off goes on where it was when it is made again.
 """
 
 import asyncio
@@ -31,6 +31,7 @@ from helix_temporal.models.usage import SubAgentUsageEntry, UsageEntry
 from helix_temporal.models.waiting import check_own_id
 from helix_temporal.session.record import encode_record
 from helix_temporal.session_files.contents import make_portable_state
+from helix_temporal.session_files.export import ignore_progress
 from helix_temporal.session_files.file import (
     Header,
     LineKind,
@@ -62,6 +63,7 @@ from helix_temporal.stores.sessions.imports import (
 )
 from helix_temporal.stores.sessions.threads import next_epoch
 from helix_temporal.views.models import View
+from helix_temporal.views.reading import stores_for_reading
 
 _MANY: Final = 500
 _STEP_BYTES: Final = 4 * 1024 * 1024
@@ -74,17 +76,13 @@ Progress = Callable[[str, int, int], None]
 """Told what is done (``verify``, ``import``), how far it is, and how far it goes: bytes, or messages."""
 
 
-def ignore_progress(what: str, done: int, total: int) -> None:
-    """Nobody listens."""
-
-
 class Imported(View):
     """What became of a file.
 
     Attributes:
         session_id: Of its first session here.
-        outcome: ``imported``; ``there``: all of it was there already, just so; ``sound``: nothing was to be
-            written, and it could be imported.
+        outcome: ``imported``; ``there``: all of it was there already, just so; ``sound``: it was a dry run,
+            and the file can be imported.
         sessions, messages: In the file.
         redacted: Texts were taken out when it was written.
     """
@@ -129,7 +127,8 @@ async def import_session(
     """
     verified = await asyncio.to_thread(_verify, file, progress)
     names = SessionNames.make(verified, new_id)
-    target = _Target(stores, verified, names)
+    # A dry run repairs nothing either.
+    target = _Target(stores_for_reading(stores) if dry_run else stores, verified, names)
     places = [target.find_place(section) for section in verified.sections]
     whole = [await target.is_whole(place) for place in places]
     outcome: Literal["imported", "there", "sound"] = "there"
@@ -246,7 +245,7 @@ def rename_child(name: str, old: str, new: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _ImportPlace:
     """A session of the file as it is to be here.
 
     Attributes:
@@ -284,7 +283,7 @@ class _Target:
             )
         self._sessions = found
 
-    def find_place(self, section: Section) -> _Place:
+    def find_place(self, section: Section) -> _ImportPlace:
         """Where a session of the file is to be."""
         part = section.part
         name, state = self._names.get_name(part.session_id), part.read_state()
@@ -292,9 +291,9 @@ class _Target:
         thread_id = name if state is None or state.thread_id is None else state.thread_id
         content = f"{self._header.sha256} {part.session_id} {name}"
         owner = _OWNER + hashlib.sha256(content.encode()).hexdigest()[:32]
-        return _Place(section, name, state, thread_id if part.thread else None, owner)
+        return _ImportPlace(section, name, state, thread_id if part.thread else None, owner)
 
-    async def is_whole(self, place: _Place) -> bool:
+    async def is_whole(self, place: _ImportPlace) -> bool:
         """Whether the session is here already, just as it would be made.
 
         Raises:
@@ -313,7 +312,7 @@ class _Target:
             )
         return False
 
-    async def _has_state(self, place: _Place) -> bool:
+    async def _has_state(self, place: _ImportPlace) -> bool:
         """Whether the state is here.
 
         Raises:
@@ -334,7 +333,7 @@ class _Target:
         except ThreadNotFoundError:
             return None
 
-    async def make_session(self, file: BinaryIO, place: _Place, count: _Count) -> bool:
+    async def make_session(self, file: BinaryIO, place: _ImportPlace, count: _Count) -> bool:
         """Make a session, or what is missing of it; False if all of it was here already."""
         part = place.section.part
         if await self.is_whole(place):
@@ -366,7 +365,7 @@ class _Target:
         for at in range(0, len(entries), _AT_ONCE):
             await asyncio.gather(*map(self._usage.record_entry, entries[at : at + _AT_ONCE]))
 
-    async def _open_thread(self, place: _Place, thread_id: str) -> "_ThreadWriter":
+    async def _open_thread(self, place: _ImportPlace, thread_id: str) -> "_ThreadWriter":
         """The thread as this import left it, or a new one.
 
         Raises:
@@ -391,7 +390,7 @@ class _Target:
         await self._threads.open(request)
         return _ThreadWriter(self._threads, thread_id, epoch, EMPTY, place.head)
 
-    def _make_slice(self, place: _Place) -> bytes:
+    def _make_slice(self, place: _ImportPlace) -> bytes:
         """What is kept with the thread: a session workflow's record, or what the session is without one."""
         record = place.section.part.read_record()
         if record is not None:
@@ -400,7 +399,7 @@ class _Target:
             return b""
         return make_outline(self._sessions, place.state)
 
-    async def _settle(self, place: _Place) -> None:
+    async def _settle(self, place: _ImportPlace) -> None:
         """Give the thread to those who will use it, and archive it; who uses it already goes on."""
         if place.thread_id is None:
             return
@@ -442,14 +441,14 @@ class _Target:
             )
 
 
-def _ends_as(facts: ThreadFacts | None, place: _Place) -> bool:
+def _ends_as(facts: ThreadFacts | None, place: _ImportPlace) -> bool:
     """Whether a thread that is here, or is not, ends as that of the file."""
     if place.thread_id is None:
         return facts is None or facts.head == EMPTY
     return facts is not None and (facts.head, facts.committed) == (place.head, place.head.position)
 
 
-def _may_write(facts: ThreadFacts, place: _Place) -> bool:
+def _may_write(facts: ThreadFacts, place: _ImportPlace) -> bool:
     """Whether a thread is this import's, or one that shows nothing and that another import has left."""
     abandoned = facts.owner.startswith(_OWNER) and not facts.committed
     return abandoned or facts.owner == place.owner

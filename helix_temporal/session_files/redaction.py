@@ -12,7 +12,7 @@ from helix_temporal.models.base import JsonObject, canonical_json
 from helix_temporal.models.messages import decode_message
 from helix_temporal.models.stored_messages import StoredMessage
 from helix_temporal.session_files.contents import SessionContents
-from helix_temporal.session_files.file import SessionPart, read_body
+from helix_temporal.session_files.file import FileSession, read_body
 
 REDACTED: Final = "[redacted]"
 """What stands for a text that was taken out."""
@@ -67,7 +67,7 @@ class Redaction:
         """
         plain = contents.part.model_dump(mode="json", exclude_defaults=True)
         try:
-            part = SessionPart.model_validate(self.redact_object(plain))
+            part = FileSession.model_validate(self.redact_object(plain))
             part.read_state()
             part.read_record()
         except (ValidationError, HelixError) as error:

@@ -1,33 +1,21 @@
-"""Which sessions a viewer may see: one that may not be seen is as one that is not there."""
+"""Which sessions a viewer may see; a hidden session looks like one that does not exist."""
 
-from collections.abc import Callable
 from typing import Final
-
-from pydantic import ValidationError
 
 from helix_temporal.activities.reads import state_from_slice
 from helix_temporal.client import ReadableStores
-from helix_temporal.coldtier import TieredThreads
 from helix_temporal.errors import (
-    ArchiveError,
-    HelixError,
     InvalidIdError,
     SessionNotFoundError,
-    StoreCorruptError,
-    StoreUnavailableError,
     ThreadNotFoundError,
 )
 from helix_temporal.models.ids import validate_id
 from helix_temporal.models.states import SessionState
 from helix_temporal.models.store_calls import SessionSummary
-from helix_temporal.stores.protocols.sessions import SessionStore
 from helix_temporal.stores.protocols.streams import StreamStore
-from helix_temporal.stores.protocols.threads import ThreadStore
-from helix_temporal.stores.sessions import RowSessions
+from helix_temporal.views.filters import EVERY_SESSION, Admits, SessionFilter, admits_by
 from helix_temporal.views.models import SessionOverview
-
-Admits = Callable[[SessionOverview], bool]
-"""Whether the viewer may see a session."""
+from helix_temporal.views.reading import stores_for_reading
 
 _PARENTS: Final = 1_000
 """Parents that one list remembers, so that memory stays flat."""
@@ -67,14 +55,23 @@ class ViewedSessions:
         usage: As the workers have it.
         sessions: None where the workers have no session store.
         streams: None where none is known.
+        reads: What stores can be asked for so that they leave out what the viewer may not see.
+
+    Raises:
+        InvalidConfigError: See `filters.admits_by`.
     """
 
-    def __init__(self, stores: ReadableStores, admits: Admits | None) -> None:
-        self.threads: Final = _threads_for_reading(stores.threads)
-        self.usage: Final = stores.usage
-        self.sessions: Final = _read_only(stores.sessions) if stores.keeps_sessions else None
+    def __init__(self, stores: ReadableStores, admits: Admits | SessionFilter | None) -> None:
+        reading = stores_for_reading(stores)
+        self.threads: Final = reading.threads
+        self.usage: Final = reading.usage
+        self.sessions: Final = reading.sessions
         self.streams: Final = _find_streams(stores)
-        self._admits = admits
+        self.reads: Final = admits if isinstance(admits, SessionFilter) else EVERY_SESSION
+        if isinstance(admits, SessionFilter):
+            self._admits = None if admits == EVERY_SESSION else admits_by(admits)
+        else:
+            self._admits = admits
 
     @property
     def admits_all(self) -> bool:
@@ -111,7 +108,7 @@ class ViewedSessions:
         state = None if self.sessions is None else await self.sessions.load_state(session_id)
         return await self._read_state_of_thread(session_id) if state is None else state
 
-    async def name_seen_session(self, session_id: str | None) -> str | None:
+    async def hide_unseen_id(self, session_id: str | None) -> str | None:
         """The id of another session that one tells of; None where the viewer may not see that one."""
         if session_id is None or self._admits is None:
             return session_id
@@ -133,7 +130,7 @@ class ViewedSessions:
         if parent not in known:
             if len(known) >= _PARENTS:
                 known.clear()
-            known[parent] = await self.name_seen_session(parent)
+            known[parent] = await self.hide_unseen_id(parent)
         return overview.model_copy(update={"parent_session_id": known[parent]})
 
     async def _read_state_of_thread(self, session_id: str) -> SessionState | None:
@@ -146,23 +143,3 @@ class ViewedSessions:
 
 def _find_streams(stores: ReadableStores) -> StreamStore | None:
     return getattr(stores, "streams", None)
-
-
-def _threads_for_reading(threads: ThreadStore) -> ThreadStore:
-    return threads.for_reading() if isinstance(threads, TieredThreads) else threads
-
-
-def _read_only(store: SessionStore | None) -> SessionStore | None:
-    """The store without its repairs: it makes lost rows again, and who only reads writes nothing."""
-    return RowSessions(store.loop.rows) if isinstance(store, RowSessions) else store
-
-
-PASSING: Final = (StoreUnavailableError, StoreCorruptError, ArchiveError, ValidationError)
-"""What a view tells of in `problem`, and shows the rest: a store that is away, or damage."""
-
-
-def describe_problem(error: BaseException) -> str:
-    """What kept a view from being whole, in a line."""
-    if isinstance(error, HelixError):
-        return f"{type(error).__name__}: {error}"[:500]
-    return type(error).__name__

@@ -4,7 +4,7 @@ import asyncio
 import itertools
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from helix_temporal.models.checkpoints import Run
@@ -25,17 +25,20 @@ from helix_temporal.views.models import (
 )
 from helix_temporal.views.queries import iterate_sessions
 from helix_temporal.views.thread_parts import MAX_TURNS, read_part
-from helix_temporal.views.turn_pages import hide_session, read_facts
+from helix_temporal.views.turn_pages import hide_session, read_session_facts
+from helix_temporal.views.turn_steps import count_steps
 from helix_temporal.views.waits import list_outcomes
 
 CallEntry = ToolUsageEntry | SubAgentUsageEntry
+CallSource = Literal["usage", "thread"] | None
+"""What tells of the calls of a session; None: it has none of those that are wanted."""
 
 _UNDER_WAY: Final = 3_600_000
 """Milliseconds that a session may have stood unchanged while one of its calls was under way."""
 _AT_ONCE: Final = 16
 """Sessions about which usage is asked side by side."""
 _PARTS: Final = 40
-"""Of one turn that are looked through for its calls: at 300 messages, 12,000."""
+"""Of one turn that are looked through for its calls: at 240 messages, 9,600."""
 _FAILED: Final = frozenset({"failed", "denied", "expired"})
 
 
@@ -87,9 +90,8 @@ async def find_calls(
             state = None if source is None else await viewed.find_state(session_id)
             if state is None:
                 continue  # no such call, or deleted since
-            search = _SessionSearch(viewed, state, calls)
-            async for found in search.find_calls(by_usage=source == "usage"):
-                yield found.model_copy(update={"call": await hide_session(viewed, found.call)})
+            async for found in _find_calls_by(viewed, state, calls, source):
+                yield found
 
 
 async def _gather_names(sessions: AsyncIterator[SessionOverview]) -> AsyncIterator[list[str]]:
@@ -104,10 +106,8 @@ async def _gather_names(sessions: AsyncIterator[SessionOverview]) -> AsyncIterat
         yield names
 
 
-async def _choose_source(
-    viewed: ViewedSessions, session_id: str, wanted: CallFilter
-) -> Literal["usage", "thread"] | None:
-    """What tells of the calls of a session; None where usage was recorded, and of no such call."""
+async def _choose_source(viewed: ViewedSessions, session_id: str, wanted: CallFilter) -> CallSource:
+    """Usage, where any was recorded of the session."""
     if not await viewed.usage.exists(session_id):
         return "thread"
     async with aclosing(_list_entries(viewed, session_id, wanted)) as entries:
@@ -156,9 +156,18 @@ async def find_session_calls(
 ) -> AsyncIterator[FoundCall]:
     """Calls of one session, as `find_calls` finds them."""
     source = await _choose_source(viewed, state.session_id, wanted)
+    async for found in _find_calls_by(viewed, state, wanted, source):
+        yield found
+
+
+async def _find_calls_by(
+    viewed: ViewedSessions, state: SessionState, wanted: CallFilter, source: CallSource
+) -> AsyncIterator[FoundCall]:
+    """Calls of a session, without the ids of sub-agents' sessions that the viewer may not see."""
     if source is None:
         return
-    async for found in _SessionSearch(viewed, state, wanted).find_calls(by_usage=source == "usage"):
+    search = _CallSearch(viewed, state, wanted)
+    async for found in search.find_calls(by_usage=source == "usage"):
         yield found.model_copy(update={"call": await hide_session(viewed, found.call)})
 
 
@@ -171,7 +180,7 @@ def _narrow_filter(wanted: SessionFilter, calls: CallFilter) -> SessionFilter:
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _AskedCall:
     """A call of a thread, with the message that asks and its turn."""
 
     turn: ConversationTurn
@@ -180,7 +189,7 @@ class _Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class _SessionSearch:
+class _CallSearch:
     """Calls of one session."""
 
     viewed: ViewedSessions
@@ -230,18 +239,19 @@ class _SessionSearch:
 
     async def _read_asked(
         self, run: Run, missing: set[str], entries: Sequence[UsageEntry]
-    ) -> dict[str, _Asked]:
+    ) -> dict[str, _AskedCall]:
         """Those calls of a run that the thread has, by the ids of their results."""
-        thread_id = self.state.thread_id or self.state.session_id
+        thread_id = self.state.messages_thread_id
         facts = await self._collect_facts([run], entries)
         after: int | None = run.start_head.position
-        asked: dict[str, _Asked] = {}
+        asked: dict[str, _AskedCall] = {}
         for number in range(_PARTS):
             part = await read_part(self.viewed.threads, thread_id, before=None, after=after, turns=1)
             if part.problem is not None or not part.part.messages or (number > 0 and part.part.begins_turn):
                 break
             turns = build_conversation(part.part, facts, rows=None).turns
             asked |= {each: call for each, call in _index_calls(turns).items() if each in missing}
+            facts = replace(facts, steps_before=(facts.steps_before or 0) + count_steps(part.part.messages))
             after = part.after
             if after is None or missing <= asked.keys():
                 break
@@ -256,7 +266,7 @@ class _SessionSearch:
 
     async def _scan_thread(self) -> AsyncIterator[FoundCall]:
         """Newest turns first, as far as the thread can be read."""
-        thread_id = self.state.thread_id or self.state.session_id
+        thread_id = self.state.messages_thread_id
         before: int | None = None
         while before is None or before > 0:
             found = await read_part(
@@ -264,7 +274,7 @@ class _SessionSearch:
             )
             if not found.part.messages:
                 return
-            facts, _ = await read_facts(self.viewed, self.state, found.part)
+            facts, _ = await read_session_facts(self.viewed, self.state, found.part)
             turns = build_conversation(found.part, facts, rows=None).turns
             for asked in reversed(_index_calls(turns).values()):
                 at = _time_of(asked.turn)
@@ -276,7 +286,7 @@ class _SessionSearch:
 
     # -- what is told
 
-    def _tell_call(self, asked: _Asked, at: int | None) -> FoundCall:
+    def _tell_call(self, asked: _AskedCall, at: int | None) -> FoundCall:
         return FoundCall(
             session_id=self.state.session_id,
             user_id=self.state.user_id,
@@ -307,6 +317,7 @@ class _SessionSearch:
             agent=self.state.agent_type,
             turn=None if run is None else run.turn,
             step=entry.step_count or None,
+            in_thread=False,
             message_position=position,
             at=entry.timestamp,
             call=call,
@@ -327,10 +338,10 @@ def _called_by(entry: SubAgentUsageEntry) -> str:
     return entry.agent_type if entry.source is None else entry.source.name
 
 
-def _index_calls(turns: Sequence[ConversationTurn]) -> dict[str, _Asked]:
+def _index_calls(turns: Sequence[ConversationTurn]) -> dict[str, _AskedCall]:
     """Calls by the ids of their results, in the order of the thread."""
     return {
-        make_result_id(message.message_id, call.at): _Asked(turn, message, call)
+        make_result_id(message.message_id, call.at): _AskedCall(turn, message, call)
         for turn in turns
         for message in turn.messages
         for call in message.calls

@@ -15,13 +15,13 @@ from helix_temporal.errors import ArchiveCorruptError, InvalidRequestError
 from helix_temporal.models.base import dump_json
 from helix_temporal.models.messages import GivenSummary, Message, Role, ToolCall, Usage, decode_message
 from helix_temporal.models.stored_messages import Head, Kind, StoredMessage, size_of
-from helix_temporal.models.turns import starts_in
 from helix_temporal.session.record import SessionRecord, Summary, parse_record
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadStore
-from helix_temporal.views.access import PASSING
 from helix_temporal.views.models import ContextPart, ModelContext
+from helix_temporal.views.problems import PARTIAL_READ_ERRORS, wait_for_archive
 from helix_temporal.views.shortening import shorten_text
-from helix_temporal.views.thread_parts import PartReader, read_hot_header, wait_for_archive
+from helix_temporal.views.thread_parts import PartReader, read_hot_header
+from helix_temporal.views.turn_steps import find_begin
 from helix_temporal.views.usage import tokens_of_message
 
 MOST_PARTS: Final = 400
@@ -30,8 +30,6 @@ _FEWEST_MESSAGES: Final = 50
 """So many messages are shown however many tools there are."""
 SHOWN_CHARACTERS: Final = 2_000
 """Of the text of one part."""
-LOOK_BACK: Final = 10_000
-"""So many messages before a step are looked at for the begin of its turn."""
 _ROLES: Final[Mapping[str, Role]] = {Kind.USER: "user", Kind.RESULT: "tool", Kind.ANSWER: "assistant"}
 
 _SCALED: Final = (
@@ -66,7 +64,7 @@ _COPIED: Final = (
 )
 
 
-class WithThreads(Protocol):
+class ReadableThreads(Protocol):
     """Stores of which only the threads are read."""
 
     @property
@@ -76,14 +74,13 @@ class WithThreads(Protocol):
 
 
 async def read_context(
-    stores: WithThreads,
+    stores: ReadableThreads,
     agents: Mapping[str, Agent],
     thread_id: str,
     session_id: str,
     position: int,
     *,
     turn: int | None = None,
-    step: int | None = None,
 ) -> ModelContext:
     """What the model was given whose answer stands at this position.
 
@@ -94,7 +91,6 @@ async def read_context(
         session_id: Whose answer it is.
         position: Of the answer in the thread.
         turn: Its turn's number, where the caller knows it.
-        step: Its number in the turn, from 1, where the caller knows it; else it is counted in the thread.
 
     Raises:
         InvalidRequestError: No model's answer stands there.
@@ -119,13 +115,13 @@ async def read_context(
         if told is not None:
             given.notes.append(_COPIED)
     given.note_prompt(told.prompt if given.recorded and told is not None else "")
-    number = await history.count_steps() if step is None else step
+    begin = await find_begin(lambda stop: history.reader.read(0, stop, backward=True), position)
     draft = given.draft_parts(history)
     own = _without_summary(answer)
     return ModelContext(
         session_id=session_id,
         turn=turn,
-        step=number,
+        step=None if begin is None else begin.steps + 1,
         answer=position,
         agent=record.agent,
         model=given.model,
@@ -163,7 +159,7 @@ async def _read_record(threads: ThreadStore, thread_id: str) -> SessionRecord:
     """The session's record; an empty one where it cannot be read, or is another system's."""
     try:
         data = (await wait_for_archive(lambda: threads.read_facts(thread_id))).slice
-    except (*PASSING, TimeoutError):
+    except PARTIAL_READ_ERRORS:
         header = await read_hot_header(threads, thread_id)
         data = b"" if header is None else header.slice
     try:
@@ -181,14 +177,14 @@ class _History:
     """
 
     def __init__(self, reader: PartReader, answer: int) -> None:
-        self._reader = reader
+        self.reader = reader
         self.first, self.answer = answer, answer
         self.messages: list[StoredMessage] = []
 
     @property
     def problem(self) -> str | None:
         """Why not all could be read; None where it could."""
-        return self._reader.problem
+        return self.reader.problem
 
     async def read_since(self, position: int) -> None:
         """Read as far back as there, if that can be read."""
@@ -200,14 +196,6 @@ class _History:
         while self.first > 0 and len(self.messages) <= policy.max_messages:
             if size_of(self.messages) > policy.max_bytes or not await self._read_page(0):
                 return
-
-    async def count_steps(self) -> int:
-        """Which step of its turn the answer is, from 1; counted within `LOOK_BACK`."""
-        while self._turn_start() is None and self.answer - self.first < LOOK_BACK:
-            if not await self._read_page(0):
-                break
-        start = self._turn_start() or 0
-        return 1 + sum(1 for each in self.messages[start:] if each.kind in Kind.ANSWERS)
 
     def count_inputs(self) -> int:
         """How many messages the step itself brought: those of one kind that stand before its answer."""
@@ -229,18 +217,12 @@ class _History:
         """Read messages before those that were read; False if there are none that can be read."""
         if self.first <= start:
             return False
-        page = await self._reader.read(start, self.first, backward=True)
+        page = await self.reader.read(start, self.first, backward=True)
         if page is None or page.first + len(page.messages) != self.first:
             return False
         self.messages = [*page.messages, *self.messages]
         self.first -= len(page.messages)
         return bool(page.messages)
-
-    def _turn_start(self) -> int | None:
-        starts = starts_in(self.messages)
-        if starts:
-            return starts[-1]
-        return 0 if self.first == 0 else None
 
 
 async def _read_told_summary(reader: PartReader, told: GivenSummary, given: "_Given") -> Summary:

@@ -8,7 +8,7 @@ from typing import Any, Final
 from pydantic import JsonValue
 
 from helix_temporal.errors import ArchiveCorruptError
-from helix_temporal.models.checkpoints import Run, RunStatus
+from helix_temporal.models.checkpoints import Run
 from helix_temporal.models.foreign_rows import find_said, read_foreign_row
 from helix_temporal.models.foreign_rows.row import ForeignRow, NamedCall
 from helix_temporal.models.ids import make_result_id
@@ -17,8 +17,7 @@ from helix_temporal.models.states import SubSessionRef
 from helix_temporal.models.stored_messages import Kind, StoredMessage
 from helix_temporal.models.turns import starts_in
 from helix_temporal.models.usage import SubAgentUsageEntry, TokenUsageEntry, ToolUsageEntry, UsageEntry
-from helix_temporal.models.waiting import DENIED, NO_ANSWER, name_waiting_call
-from helix_temporal.views.access import describe_problem
+from helix_temporal.models.waiting import DENIED, NO_ANSWER, find_waiting_call
 from helix_temporal.views.foreign_calls import find_arguments, find_result
 from helix_temporal.views.models import (
     CallStatus,
@@ -26,18 +25,23 @@ from helix_temporal.views.models import (
     ConversationMessage,
     ConversationTurn,
     ModelCall,
-    TokenSums,
+    ShownTokens,
     TurnAttempt,
+    TurnPart,
     WaitingFor,
 )
+from helix_temporal.views.problems import describe_problem
 from helix_temporal.views.shortening import PAGE_CHARACTERS, shorten_object, shorten_text, shorten_value
+from helix_temporal.views.turn_steps import number_steps
 from helix_temporal.views.usage import add_tokens, model_call_of, tokens_of_message
 
-MAX_ROWS: Final = 350
-"""Messages and calls on a page."""
+MAX_ROWS: Final = 240
+"""Messages of a part, and messages and calls that a page shows of it.
+
+Messages are never left out: calls are, of older messages first, where one message asks for hundreds.
+"""
 _MOST_ATTEMPTS: Final = 20
 """Of one turn, and those that belong to none, the newest are shown; the list of runs has all."""
-THROWN_AWAY: Final = frozenset({RunStatus.ABORTED, RunStatus.SUPERSEDED})
 """Runs whose messages are in the thread no more."""
 _MOST_IDS: Final = 10_000
 _ROLES: Final[dict[str, Any]] = {
@@ -50,7 +54,7 @@ _ROLES: Final[dict[str, Any]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class ThreadPart:
+class MessagesPart:
     """Messages of a thread that follow each other.
 
     Attributes:
@@ -58,6 +62,7 @@ class ThreadPart:
         id_before: Of the message before the first one; empty at the begin, None where it is not known.
         begins_turn: The first one begins a turn; otherwise it stands in the middle of one.
         behind: Messages that follow, only looked at for results of calls.
+        ends_turn: The last one ends a turn, or is the newest there is; otherwise the turn goes on behind it.
         committed, head: Of the thread.
     """
 
@@ -66,6 +71,7 @@ class ThreadPart:
     id_before: str | None = ""
     begins_turn: bool = True
     behind: tuple[StoredMessage, ...] = ()
+    ends_turn: bool = True
     committed: int = 0
     head: int = 0
 
@@ -86,6 +92,8 @@ class SessionFacts:
         outcomes: How calls that waited were answered, by what `WaitingFor.call_id` was.
         children: References to sub-agents' sessions.
         live: A run is under way, so that calls without a result may be running.
+        steps_before: Steps of the first turn that stand before a part that begins in its middle; None: not
+            known.
     """
 
     runs: Sequence[Run] = ()
@@ -94,6 +102,7 @@ class SessionFacts:
     outcomes: Mapping[str, str] = field(default_factory=dict)
     children: Sequence[SubSessionRef] = ()
     live: bool = False
+    steps_before: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +114,11 @@ class Conversation:
 
 
 def build_conversation(
-    part: ThreadPart, facts: SessionFacts, *, most: int | None = PAGE_CHARACTERS, rows: int | None = MAX_ROWS
+    part: MessagesPart,
+    facts: SessionFacts,
+    *,
+    most: int | None = PAGE_CHARACTERS,
+    rows: int | None = MAX_ROWS,
 ) -> Conversation:
     """The turns in a part of a thread.
 
@@ -113,7 +126,7 @@ def build_conversation(
         part: The messages.
         facts: What is known beside them.
         most: Characters of a text, of arguments or a result that are shown; None for all.
-        rows: Messages and calls that are shown; None for all.
+        rows: Messages and calls that are shown; None for all.  Calls get what the messages leave.
     """
     usage = _RecordedUsage.of(facts.entries)
     placed = _place_messages(part)
@@ -121,23 +134,35 @@ def build_conversation(
     starts = [0, *starts_in(part.messages, from_begin=part.first == 0)] if part.messages else []
     attempts, lost = _assign_runs(part, starts, facts.runs, usage)
     stops = [*starts[1:], len(placed)] if starts else []
-    budget = _RowBudget(rows)
-    turns: list[ConversationTurn] = []
-    # The newest messages get the rows first.
-    for start, stop in reversed(list(zip(starts, stops, strict=True))):
-        builder = _TurnBuilder(part, facts, usage, calls, most, budget)
-        whole = start > 0 or part.begins_turn
-        turns.append(builder.build_turn(placed[start:stop], attempts.get(start, ()), whole=whole))
+    shown = sum(1 for each in placed if each.position not in calls.paired)
+    builder = _TurnBuilder(
+        part, facts, usage, calls, most, _CallBudget(None if rows is None else max(rows - shown, 0))
+    )
+    # The newest calls get the rows first.
+    turns = [
+        builder.build_turn(placed[start:stop], attempts.get(start, ()))
+        for start, stop in reversed(list(zip(starts, stops, strict=True)))
+    ]
     turns.reverse()
     return Conversation(tuple(_number_turns(turns, counted=part.first == 0 and not facts.runs)), lost)
 
 
-def build_message(part: ThreadPart, position: int, facts: SessionFacts) -> ConversationMessage:
+def build_message(part: MessagesPart, position: int, facts: SessionFacts) -> ConversationMessage:
     """One message of a part, whole."""
     placed = _place_messages(part)
     calls = _pair_calls([*placed, *_place_behind(part)])
-    builder = _TurnBuilder(part, facts, _RecordedUsage.of(facts.entries), calls, None, _RowBudget(None))
-    return builder.build_message(placed[position - part.first], None)
+    builder = _TurnBuilder(part, facts, _RecordedUsage.of(facts.entries), calls, None, _CallBudget(None))
+    steps = _number_steps(part, facts, part.first, part.messages)
+    return builder.build_message(placed[position - part.first], steps.get(position))
+
+
+def number_turn(part: MessagesPart, runs: Sequence[Run]) -> int | None:
+    """The number of the turn that the first message of a part belongs to; None where it is not known."""
+    attempts, _ = _assign_runs(part, [0], runs, _RecordedUsage())
+    kept = next((each for each in attempts.get(0, ()) if each.kept), None)
+    if kept is not None:
+        return kept.turn
+    return 1 if part.first == 0 and not runs else None
 
 
 # ---- messages ---------------------------------------------------------------------------------------
@@ -154,11 +179,11 @@ class _Placed:
     damage: str | None = None
 
 
-def _place_messages(part: ThreadPart) -> list[_Placed]:
+def _place_messages(part: MessagesPart) -> list[_Placed]:
     return [_place_message(at, each) for at, each in enumerate(part.messages, part.first)]
 
 
-def _place_behind(part: ThreadPart) -> list[_Placed]:
+def _place_behind(part: MessagesPart) -> list[_Placed]:
     return [_place_message(at, each) for at, each in enumerate(part.behind, part.stop)]
 
 
@@ -267,7 +292,7 @@ class _RecordedUsage:
 
     @classmethod
     def of(cls, entries: Iterable[UsageEntry]) -> "_RecordedUsage":
-        """Sorted."""
+        """Entries by what they are of."""
         found = cls()
         for entry in entries:
             kind, _, name = entry.id.partition("/")
@@ -286,7 +311,7 @@ class _RecordedUsage:
         return tuple(model_call_of(each) for each in self.models.get(run_id, ()))
 
 
-def list_entry_ids(part: ThreadPart) -> list[str]:
+def list_entry_ids(part: MessagesPart) -> list[str]:
     """The ids under which usage was recorded of the steps and calls in a part of a thread."""
     ids: list[str] = []
     for placed in _place_messages(part):
@@ -306,7 +331,7 @@ def list_entry_ids(part: ThreadPart) -> list[str]:
 
 
 def _assign_runs(
-    part: ThreadPart, starts: Sequence[int], runs: Sequence[Run], usage: _RecordedUsage
+    part: MessagesPart, starts: Sequence[int], runs: Sequence[Run], usage: _RecordedUsage
 ) -> tuple[dict[int, tuple[TurnAttempt, ...]], tuple[TurnAttempt, ...]]:
     """Attempts by the turn at whose start they began, and those that began at none."""
     places = {_place_of(part, at): at for at in starts if at > 0 or part.begins_turn}
@@ -334,19 +359,19 @@ def _assign_runs(
     return attempts, tuple(_attempt_of(run, usage, kept=False) for run in lost[-_MOST_ATTEMPTS:])
 
 
-def _place_of(part: ThreadPart, at: int) -> tuple[int, str | None]:
+def _place_of(part: MessagesPart, at: int) -> tuple[int, str | None]:
     before = part.id_before if at == 0 else part.messages[at - 1].id
     return part.first + at, before
 
 
-def _is_lost_here(part: ThreadPart, position: int) -> bool:
+def _is_lost_here(part: MessagesPart, position: int) -> bool:
     """Whether this is the part at which a run is told of that is in the thread no more."""
     return part.first <= position < part.stop or (position >= part.stop and part.stop >= part.head)
 
 
 def _kept_run(runs: Sequence[Run]) -> Run | None:
-    """The run whose messages stand there: the newest that was not thrown away."""
-    kept = [run for run in runs if run.status not in THROWN_AWAY]
+    """Of runs that began at one place, that whose messages stand there; see `timeline.find_kept_runs`."""
+    kept = [run for run in runs if not run.status.is_discarded]
     return kept[-1] if kept else None
 
 
@@ -377,44 +402,46 @@ def attempt_of(run: Run, *, kept: bool = True, model_calls: tuple[ModelCall, ...
 
 
 @dataclass(slots=True)
-class _RowBudget:
-    """Rows that are left on the page; None: no limit."""
+class _CallBudget:
+    """Calls that may still be shown on the page; None: no limit."""
 
     left: int | None
 
     def take(self, wanted: int) -> int:
-        """How many of these rows are shown."""
+        """How many of these calls are shown."""
         if self.left is None:
             return wanted
-        taken = min(wanted, max(self.left, 0))
+        taken = min(wanted, self.left)
         self.left -= taken
         return taken
 
 
 @dataclass(frozen=True, slots=True)
 class _TurnBuilder:
-    part: ThreadPart
+    part: MessagesPart
     facts: SessionFacts
     usage: _RecordedUsage
     calls: _Calls
     most: int | None
-    rows: _RowBudget
+    budget: _CallBudget
 
-    def build_turn(
-        self, placed: Sequence[_Placed], attempts: tuple[TurnAttempt, ...], *, whole: bool
-    ) -> ConversationTurn:
-        """A turn of these messages; ``whole``: they begin with its first one."""
-        steps = _step_numbers(placed) if whole else {}
+    def build_turn(self, placed: Sequence[_Placed], attempts: tuple[TurnAttempt, ...]) -> ConversationTurn:
+        """A turn of these messages."""
+        start, stop = placed[0].position, placed[-1].position + 1
+        steps = _number_steps(self.part, self.facts, start, [each.stored for each in placed])
         shown = [each for each in placed if each.position not in self.calls.paired]
-        self.rows.take(len(shown))
         messages = tuple(self.build_message(each, steps.get(each.position)) for each in shown)
         kept = next((each for each in attempts if each.kept), None)
-        stop = placed[-1].position + 1
         calls = [call for each in placed for call in self.calls.by_position.get(each.position, ())]
         return ConversationTurn(
             number=None if kept is None else kept.turn,
-            start=placed[0].position,
+            start=start,
             stop=stop,
+            part_of_turn=TurnPart(
+                begins=_begins_turn(self.part, start),
+                ends=stop < self.part.stop or self.part.ends_turn,
+                first_step=min(steps.values(), default=None),
+            ),
             messages=messages,
             attempts=attempts,
             unfinished=stop > self.part.committed,
@@ -444,7 +471,7 @@ class _TurnBuilder:
         metadata, metadata_cut = shorten_object(message.metadata, self.most)
         entry = self.usage.steps.get(placed.stored.id)
         asked = self.calls.by_position.get(placed.position, [])
-        shown = asked[: self.rows.take(len(asked))]
+        shown = asked[: self.budget.take(len(asked))]
         return ConversationMessage(
             message_id=placed.stored.id,
             position=placed.position,
@@ -457,7 +484,7 @@ class _TurnBuilder:
             is_error=message.is_error,
             finish=None if message.finish is None else message.finish.value,
             format=message.format,
-            step=entry.step_count if entry is not None else step,
+            step=step if step is not None or entry is None else entry.step_count,
             tokens=None if message.usage is None else tokens_of_message(message.usage),
             metadata=metadata,
             size=size,
@@ -500,22 +527,28 @@ class _TurnBuilder:
     def _status_of_answer(self, call: _Call, answer: _Placed) -> CallStatus:
         if not _is_failed(call):
             return "done"
-        outcome = self.facts.outcomes.get(name_waiting_call(call.asked.stored.id, call.id or ""), "")
+        outcome = find_waiting_call(self.facts.outcomes, call.asked.stored.id, call.id or "", call.at)
         text = "" if answer.message is None else answer.message.text
         if outcome == "denied" or text.startswith(DENIED):
             return "denied"
         return "expired" if outcome == "expired" or text.startswith(NO_ANSWER) else "failed"
 
     def _find_waiting(self, call: _Call) -> WaitingFor | None:
-        name = name_waiting_call(call.asked.stored.id, call.id or "")
-        numbered = f"{name}_{call.at}"
         found = {each.call_id: each for each in self.facts.waiting}
-        mine = found.get(numbered) or found.get(name) or found.get(call.id or "")
+        mine = find_waiting_call(
+            found, call.asked.stored.id, call.id or "", call.at, is_repeat=self._is_repeat(call)
+        )
+        mine = mine or found.get(call.id or "")
         if mine is not None:
             return mine if mine.tool in {"", call.name} else None
         below = [each for each in self.facts.waiting if each.kind == "sub_agent"]
         child = self._find_child(call, None, call.asked.stored.id)
         return next((each for each in below if child is not None and each.sub_session_id == child), None)
+
+    def _is_repeat(self, call: _Call) -> bool:
+        """Whether an earlier call of the same message has the same id, and no result either."""
+        earlier = self.calls.by_position[call.asked.position][: call.at]
+        return any((each.id, each.name, each.answer) == (call.id, call.name, None) for each in earlier)
 
     def _find_child(self, call: _Call, entry: SubAgentUsageEntry | None, answer_id: str) -> str | None:
         """The session of a sub-agent's call."""
@@ -530,10 +563,17 @@ class _TurnBuilder:
         return found[-1].sub_session_id if found else None
 
 
-def _step_numbers(placed: Sequence[_Placed]) -> dict[int, int]:
-    """The steps of a turn by the positions of their answers, from 1."""
-    answers = [each.position for each in placed if each.stored.kind in Kind.ANSWERS and each.row is None]
-    return {position: number for number, position in enumerate(answers, 1)}
+def _begins_turn(part: MessagesPart, position: int) -> bool:
+    """Whether the turn that a page shows from here on begins here, too."""
+    return position > part.first or part.begins_turn
+
+
+def _number_steps(
+    part: MessagesPart, facts: SessionFacts, first: int, messages: Sequence[StoredMessage]
+) -> dict[int, int]:
+    """The steps of one turn by the positions of their answers; none where their numbers are not known."""
+    before = 0 if _begins_turn(part, first) else facts.steps_before
+    return {} if before is None else number_steps(messages, first, before)
 
 
 def _number_turns(turns: Sequence[ConversationTurn], *, counted: bool) -> list[ConversationTurn]:
@@ -543,10 +583,10 @@ def _number_turns(turns: Sequence[ConversationTurn], *, counted: bool) -> list[C
     return [each.model_copy(update={"number": number}) for number, each in enumerate(turns, 1)]
 
 
-def _sum_tokens(kept: TurnAttempt | None, messages: Iterable[ConversationMessage]) -> TokenSums:
+def _sum_tokens(kept: TurnAttempt | None, messages: Iterable[ConversationMessage]) -> ShownTokens:
     recorded = kept.model_calls if kept is not None else ()
     told = [each.tokens for each in recorded] or [each.tokens for each in messages if each.tokens is not None]
-    total = TokenSums()
+    total = ShownTokens()
     for each in told:
         total = add_tokens(total, each)
     return total

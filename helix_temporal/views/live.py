@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 from typing import Final
 
 from helix_temporal.client._streams import find_newest_turn
@@ -14,7 +15,7 @@ from helix_temporal.errors import (
     StreamTruncatedError,
 )
 from helix_temporal.models.states import SessionState
-from helix_temporal.models.streams import StoredChunk
+from helix_temporal.models.streams import StoredChunk, SubAgentEnd, SubAgentStart, to_bytes
 from helix_temporal.stores.protocols.streams import StreamStore
 from helix_temporal.views.access import ViewedSessions
 
@@ -23,6 +24,8 @@ _PAUSES: Final = (0.02, 0.05, 0.1, 0.1, 0.25)
 _FAILURES: Final = 30
 """Looks in a row that a store may leave without an answer: about half a minute."""
 _BEGIN: Final = b'"run_started"'
+_SUB_AGENT: Final = b'"subagent_'
+"""Chunks are looked for by their bytes first: most are pieces of text, which nobody has to parse for this."""
 
 
 def require_stream_store(viewed: ViewedSessions) -> StreamStore:
@@ -74,7 +77,8 @@ async def follow_session(
     """Chunks, each once and in order, also of turns that begin later, until the session is deleted.
 
     Connections that are lost are made again; a stream that is not there is waited for.  Whether the viewer
-    may still see the session is looked at when a turn begins.
+    may still see the session is looked at when a turn begins.  ``sub_session_id`` is empty of a sub-agent's
+    session that the viewer may not see.
 
     Args:
         viewed: What the viewer may see.
@@ -100,7 +104,7 @@ async def follow_session(
                     if _BEGIN in stored.body:
                         await viewed.load_state(session_id)
                     place, failures, looks = stored.sequence, 0, 0
-                    yield stored
+                    yield await _hide_sub_session(viewed, stored)
             if looks % len(_PAUSES) == 0 and await viewed.find_state(session_id) is None:
                 return
             failures = 0
@@ -113,6 +117,18 @@ async def follow_session(
                 raise
         await asyncio.sleep(_PAUSES[min(looks, len(_PAUSES) - 1)])
         looks += 1
+
+
+async def _hide_sub_session(viewed: ViewedSessions, stored: StoredChunk) -> StoredChunk:
+    """A chunk without the id of a sub-agent's session that the viewer may not see."""
+    if viewed.admits_all or _SUB_AGENT not in stored.body:
+        return stored
+    chunk = stored.chunk
+    if not isinstance(chunk, SubAgentStart | SubAgentEnd):
+        return stored
+    if await viewed.hide_unseen_id(chunk.sub_session_id) is not None:
+        return stored
+    return replace(stored, body=to_bytes(chunk.model_copy(update={"sub_session_id": ""}), {}))
 
 
 async def _read_stream(store: StreamStore, session_id: str, place: int) -> AsyncGenerator[StoredChunk]:

@@ -25,7 +25,7 @@ class View(BaseModel):
 # ---- sums -------------------------------------------------------------------------------------------
 
 
-class TokenSums(View):
+class ShownTokens(View):
     """Tokens; ``input`` holds what was read from and written to a cache, ``output`` the reasoning."""
 
     input: int = 0
@@ -54,14 +54,14 @@ class UsageSums(View):
             the session itself, as its thread tells them.
     """
 
-    tokens: TokenSums = TokenSums()
+    tokens: ShownTokens = ShownTokens()
     model_calls: int = 0
     tool_calls: int = 0
     failed_tool_calls: int = 0
     sub_agent_calls: int = 0
     cost_usd: Decimal | None = None
     duration_ms: int = 0
-    by_model: dict[str, TokenSums] = Field(default_factory=dict)
+    by_model: dict[str, ShownTokens] = Field(default_factory=dict)
     by_tool: "dict[str, ToolSums]" = Field(default_factory=dict)
     custom: dict[str, dict[str, Decimal]] = Field(default_factory=dict)
     session_ids: tuple[str, ...] = ()
@@ -102,6 +102,11 @@ class SessionOverview(View):
     expires_at: Millis | None = None
     created_at: Millis = 0
     updated_at: Millis = 0
+
+    @property
+    def agent_type(self) -> str:
+        """``agent``, as `SessionState` has it: queries of stores compare both alike."""
+        return self.agent
 
 
 class SessionList(View):
@@ -219,7 +224,7 @@ class ModelCall(View):
     model: str
     step: int = 0
     at: Millis = 0
-    tokens: TokenSums = TokenSums()
+    tokens: ShownTokens = ShownTokens()
     cost_usd: Decimal | None = None
     duration_ms: int = 0
 
@@ -312,11 +317,25 @@ class ConversationMessage(View):
     finish: str | None = None
     format: str | None = None
     step: int | None = None
-    tokens: TokenSums | None = None
+    tokens: ShownTokens | None = None
     metadata: dict[str, JsonValue] = Field(default_factory=dict)
     size: int = 0
     cut: int = 0
     damage: str | None = None
+
+
+class TurnPart(View):
+    """Which part of a turn a page has, where the turn is longer than a page.
+
+    Attributes:
+        begins: It has the turn's first message.
+        ends: It has the turn's last message, of one under way the last that there is.
+        first_step: The number of the first step in it, from 1; None: it has none, or its number is not known.
+    """
+
+    begins: bool = True
+    ends: bool = True
+    first_step: int | None = None
 
 
 class ConversationTurn(View):
@@ -325,7 +344,8 @@ class ConversationTurn(View):
     Attributes:
         number: From 1; the number of its kept run where the session store has runs, else counted in the
             thread; None where neither tells (a page in the middle of a thread without runs).
-        start, stop: Positions in the thread: of its first message, and after its last.
+        start, stop: Positions in the thread: of its first message on the page, and after its last one there.
+        part_of_turn: Whether these are all of its messages.
         attempts: Runs at this place, oldest first, also those that were thrown away; the newest 20.
         unfinished: It is under way, or waits.
         duration_ms: From the start of its kept run to its end; None where not known.
@@ -334,10 +354,11 @@ class ConversationTurn(View):
     number: int | None = None
     start: int
     stop: int
+    part_of_turn: TurnPart = TurnPart()
     messages: tuple[ConversationMessage, ...] = ()
     attempts: tuple[TurnAttempt, ...] = ()
     unfinished: bool = False
-    tokens: TokenSums = TokenSums()
+    tokens: ShownTokens = ShownTokens()
     cost_usd: Decimal | None = None
     duration_ms: int | None = None
     tool_calls: int = 0
@@ -378,9 +399,9 @@ class FoundCall(View):
     """A tool call that a search has found, and where it stands.
 
     Attributes:
-        message_position: Of the message that asks; where its turn began, if the thread has the message no
-            more, as the turn was aborted or taken back, or cannot be read.  Arguments and result are None
-            then.
+        in_thread: The message that asks is in the thread.  It is not if its turn was aborted or taken back,
+            or if the thread cannot be read: arguments and result are None then.
+        message_position: Of the message that asks; where its turn began, if it is not in the thread.
     """
 
     session_id: str
@@ -388,6 +409,7 @@ class FoundCall(View):
     agent: str = ""
     turn: int | None = None
     step: int | None = None
+    in_thread: bool = True
     message_position: int
     at: Millis | None = None
     call: ConversationCall
@@ -427,6 +449,7 @@ class ModelContext(View):
             worked out from the agent as it is now, by the rule that steps use.
         first: Position of the first message that it was given; those before were left out.
         left_out: How many messages were.
+        step: Of the turn, from 1; None where the turn began too far back to be counted.
         instructions_changed: The agent's instructions and tools are other ones now than then; None: not
             known.
         provider_tokens: What the provider counted of all that went in; None where it told nothing.
@@ -435,7 +458,7 @@ class ModelContext(View):
 
     session_id: str
     turn: int | None = None
-    step: int
+    step: int | None = None
     answer: int
     agent: str = ""
     model: str = ""
@@ -444,7 +467,7 @@ class ModelContext(View):
     left_out: int = 0
     instructions_changed: bool | None = None
     parts: tuple[ContextPart, ...] = ()
-    provider_tokens: TokenSums | None = None
+    provider_tokens: ShownTokens | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -526,7 +549,13 @@ class SessionBranch(View):
 
 
 class ScheduleRun(View):
-    """One run of a schedule; ``failure`` where it failed."""
+    """One run of a schedule.
+
+    Attributes:
+        status: As Temporal names it, in small letters: ``running``, ``completed``, ``failed``, ``timed_out``,
+            ``terminated``, ``canceled``; empty where it has forgotten the run.
+        failure: Why, where it did not do its work.
+    """
 
     at: Millis
     workflow_id: str = ""
@@ -534,14 +563,27 @@ class ScheduleRun(View):
     status: str = ""
     failure: str | None = None
 
+    @property
+    def is_failed(self) -> bool:
+        """Whether it ended without its work done; somebody may have ended it."""
+        return self.status in {"failed", "timed_out", "terminated", "canceled"}
+
 
 class ScheduleFacts(View):
-    """A maintenance schedule: its newest runs, newest first, and its next ones."""
+    """A maintenance schedule: its newest runs, newest first, and its next ones.
+
+    Attributes:
+        every: Milliseconds between two runs; 0 where that is not known.
+        made_at: None where that is not known.
+        problem: Why nothing else is known of it: it is not there.
+    """
 
     schedule_id: str
     kind: str
     paused: bool = False
     note: str = ""
+    every: Millis = 0
+    made_at: Millis | None = None
     running: int = 0
     recent: tuple[ScheduleRun, ...] = ()
     next_at: tuple[Millis, ...] = ()

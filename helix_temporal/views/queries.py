@@ -2,69 +2,21 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from helix_temporal.errors import InvalidRequestError, ThreadNotFoundError
-from helix_temporal.models.states import SessionStatus
-from helix_temporal.models.store_calls import MAX_LIMIT, UNSET, OrderBy, SessionQuery, SessionSummary
+from helix_temporal.models.store_calls import MAX_LIMIT, OrderBy, SessionQuery, SessionSummary
 from helix_temporal.stores.paging import encode_cursor
 from helix_temporal.stores.protocols.sessions import SessionStore
-from helix_temporal.views.access import PASSING, ViewedSessions, overview_of
-from helix_temporal.views.filters import Need, SessionFilter
+from helix_temporal.views.access import ViewedSessions, overview_of
+from helix_temporal.views.filters import SearchPlan, SessionFilter, plan_search
 from helix_temporal.views.models import SessionList, SessionOverview
-from helix_temporal.views.thread_parts import wait_for_archive
+from helix_temporal.views.problems import PARTIAL_READ_ERRORS, wait_for_archive
 
 _LOOKED_AT: Final = 2_000
 """Sessions that one page looks at, at most: where few of them match it comes short, with a cursor."""
 _AT_ONCE: Final = 16
 """Sessions about which the stores are asked side by side."""
-_NEEDED: Final[dict[Need, SessionStatus]] = {
-    "waiting": SessionStatus.PAUSED,
-    "failed": SessionStatus.FAILED,
-}
-
-
-@dataclass(frozen=True, slots=True)
-class SessionSearch:
-    """What the session store is asked, and what it cannot tell.
-
-    Attributes:
-        query: None where nothing can match.
-        behind: Only sessions of which the archive does not have all.
-    """
-
-    query: SessionQuery | None
-    behind: bool = False
-
-
-def plan_search(wanted: SessionFilter) -> SessionSearch:
-    """The search for a filter.
-
-    Raises:
-        InvalidRequestError: The filter asks for roots, and for the children of a session.
-    """
-    if wanted.roots and wanted.parent_session_id is not None:
-        raise InvalidRequestError("roots and parent_session_id exclude each other: give one of them")
-    status = wanted.status
-    if wanted.need in _NEEDED:
-        needed = _NEEDED[wanted.need]
-        if status and needed not in status:
-            return SessionSearch(None)
-        status = (needed,)
-    fields: dict[str, Any] = {"date_field": "updated_at", "count": False, "status": status}
-    parent = None if wanted.roots else wanted.parent_session_id or UNSET
-    query = SessionQuery(
-        user_id=wanted.user_id,
-        agent_type=wanted.agent,
-        parent_session_id=parent,
-        tags=wanted.tags,
-        metadata=wanted.metadata,
-        date_from=wanted.since,
-        date_to=wanted.until,
-        **fields,
-    )
-    return SessionSearch(query, behind=wanted.need == "behind")
 
 
 def require_session_store(viewed: ViewedSessions) -> SessionStore:
@@ -92,7 +44,7 @@ async def list_sessions(
     """
     if not 1 <= limit <= MAX_LIMIT:
         raise InvalidRequestError(f"limit {limit}: from 1 to {MAX_LIMIT} allowed")
-    store, search = require_session_store(viewed), plan_search(wanted)
+    store, search = require_session_store(viewed), plan_search(wanted, viewed.reads)
     if search.query is None or await _is_parent_hidden(viewed, wanted):
         return SessionList()
     found: list[SessionOverview] = []
@@ -117,7 +69,7 @@ async def list_sessions(
 
 async def iterate_sessions(viewed: ViewedSessions, wanted: SessionFilter) -> AsyncIterator[SessionOverview]:
     """All sessions that match and may be seen; one page of them is in memory at a time."""
-    store, search = require_session_store(viewed), plan_search(wanted)
+    store, search = require_session_store(viewed), plan_search(wanted, viewed.reads)
     if search.query is None or await _is_parent_hidden(viewed, wanted):
         return
     parents: dict[str, str | None] = {}
@@ -132,7 +84,7 @@ async def iterate_sessions(viewed: ViewedSessions, wanted: SessionFilter) -> Asy
 async def _is_parent_hidden(viewed: ViewedSessions, wanted: SessionFilter) -> bool:
     """Whether children are asked for of a session that the viewer may not see: nobody is told of any."""
     parent = wanted.parent_session_id
-    return parent is not None and await viewed.name_seen_session(parent) is None
+    return parent is not None and await viewed.hide_unseen_id(parent) is None
 
 
 def _cursor_behind(summary: SessionSummary) -> str:
@@ -141,7 +93,7 @@ def _cursor_behind(summary: SessionSummary) -> str:
 
 
 async def _select_matching(
-    viewed: ViewedSessions, search: SessionSearch, summaries: Sequence[SessionSummary]
+    viewed: ViewedSessions, search: SearchPlan, summaries: Sequence[SessionSummary]
 ) -> list[SessionSummary]:
     """Those that may be seen and match what the session store cannot tell, in their order."""
     seen = [each for each in summaries if viewed.is_admitted(overview_of(each))]
@@ -166,13 +118,13 @@ async def _is_behind(viewed: ViewedSessions, session_id: str) -> bool:
         return False
     try:
         state = await viewed.sessions.load_state(session_id)
-        thread_id = session_id if state is None else state.thread_id or session_id
+        thread_id = session_id if state is None else state.messages_thread_id
         header = await viewed.threads.read_hot_header(thread_id)
         if header is None or header.deleted or header.archived >= header.head.position:
             return False
         facts = await wait_for_archive(lambda: viewed.threads.read_facts(thread_id))
     except ThreadNotFoundError:
         return False
-    except (*PASSING, TimeoutError):
+    except PARTIAL_READ_ERRORS:
         return True  # it does not answer, or is damaged: somebody has to look
     return facts.hot and facts.archived < facts.head.position

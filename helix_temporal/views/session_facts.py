@@ -7,18 +7,19 @@ from helix_temporal.models.messages import Message, decode_message
 from helix_temporal.models.states import SessionState
 from helix_temporal.session.record import SessionRecord, find_suspension, parse_record
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadFacts
-from helix_temporal.views.access import PASSING, ViewedSessions, describe_problem, overview_of
-from helix_temporal.views.children import MAX_CHILDREN, list_by_parent
+from helix_temporal.views.access import ViewedSessions
+from helix_temporal.views.children import list_children
 from helix_temporal.views.conversation import attempt_of
 from helix_temporal.views.models import SessionView, TurnAttempt, UsageSums, WaitingFor
-from helix_temporal.views.places import find_thread, place_of
+from helix_temporal.views.problems import PARTIAL_READ_ERRORS, describe_problem
+from helix_temporal.views.storage import find_thread, place_of
 from helix_temporal.views.usage import read_short_usage
 from helix_temporal.views.waits import list_waits, list_waits_of_thread
 
 
 async def read_session(viewed: ViewedSessions, state: SessionState) -> SessionView:
     """Where a session stands; what cannot be read is left out, and `problem` says why."""
-    thread_id = state.thread_id or state.session_id
+    thread_id = state.messages_thread_id
     found = await find_thread(viewed, thread_id)
     place = place_of(thread_id, found, archives=viewed.threads.archives)
     record = None if found.facts is None else read_record(found.facts)
@@ -28,8 +29,9 @@ async def read_session(viewed: ViewedSessions, state: SessionState) -> SessionVi
     problem = place.problem
     try:
         usage = await read_short_usage(viewed, state.session_id, record)
-    except PASSING as error:
+    except PARTIAL_READ_ERRORS as error:
         usage, problem = UsageSums(), problem or describe_problem(error)
+    children = await list_children(viewed, state.session_id)
     source = None if state.forked_from is None else state.forked_from.session_id
     turns = newest.turn if newest is not None else 0 if record is None else record.turns
     return SessionView(
@@ -44,9 +46,9 @@ async def read_session(viewed: ViewedSessions, state: SessionState) -> SessionVi
         failure_reason=state.failure_reason,
         error=state.error,
         output=state.output,
-        children=await _list_children(viewed, state.session_id),
-        root_session_id=await viewed.name_seen_session(state.root_session_id),
-        forked_from=await viewed.name_seen_session(source),
+        children=tuple(each.overview.session_id for each in children.shown),
+        root_session_id=await viewed.hide_unseen_id(state.root_session_id),
+        forked_from=await viewed.hide_unseen_id(source),
         usage=usage,
         place=place,
         problem=problem,
@@ -77,7 +79,7 @@ async def read_waits(
 
 async def hide_waiting_session(viewed: ViewedSessions, waiting: WaitingFor) -> WaitingFor:
     """What a session waits for, without the id of another session that the viewer may not see."""
-    seen = await viewed.name_seen_session(waiting.sub_session_id)
+    seen = await viewed.hide_unseen_id(waiting.sub_session_id)
     return waiting if seen == waiting.sub_session_id else waiting.model_copy(update={"sub_session_id": None})
 
 
@@ -85,7 +87,7 @@ async def _read_newest_message(viewed: ViewedSessions, facts: ThreadFacts) -> Me
     try:
         page = await viewed.threads.read(ReadPage.of_message(facts.thread_id, facts.head.position - 1))
         return decode_message(page.messages[0]) if page.messages else None
-    except PASSING:
+    except PARTIAL_READ_ERRORS:
         return None  # the calls are told without their arguments
 
 
@@ -94,21 +96,3 @@ async def _read_newest_run(viewed: ViewedSessions, session_id: str) -> TurnAttem
         return None
     page = await viewed.sessions.list_runs(session_id, limit=1, count=False)
     return attempt_of(page.items[0]) if page.items else None
-
-
-async def _list_children(viewed: ViewedSessions, session_id: str) -> tuple[str, ...]:
-    """Sub-agents' sessions that the viewer may see: as they were called, then others; 500 at most."""
-    if viewed.sessions is None:
-        return ()
-    refs = await viewed.sessions.list_sub_session_refs(session_id)
-    known, _ = await list_by_parent(viewed.sessions, session_id)
-    names = dict.fromkeys([*(each.sub_session_id for each in refs), *known])
-    found: list[str] = []
-    for name in list(names)[:MAX_CHILDREN]:
-        if name in known:
-            seen = viewed.is_admitted(overview_of(known[name]))
-        else:
-            seen = await viewed.find_state(name) is not None
-        if seen:
-            found.append(name)
-    return tuple(found)

@@ -11,16 +11,16 @@ from helix_temporal.views import (
     calls,
     context,
     live,
-    places,
     queries,
     states,
+    storage,
     timeline,
     tree,
     turn_pages,
-    turn_places,
+    turn_positions,
 )
-from helix_temporal.views.access import Admits, ViewedSessions
-from helix_temporal.views.filters import SessionFilter
+from helix_temporal.views.access import ViewedSessions
+from helix_temporal.views.filters import EVERY_SESSION, Admits, SessionFilter
 from helix_temporal.views.models import (
     CheckpointList,
     ConversationPage,
@@ -34,13 +34,12 @@ from helix_temporal.views.models import (
     StateAt,
     StateComparison,
     ThreadPlace,
+    TurnAttempt,
     UsageSums,
     WholeMessage,
 )
 from helix_temporal.views.session_facts import read_session
 from helix_temporal.views.usage import read_usage
-
-EVERY_SESSION = SessionFilter()
 
 
 class SessionViews:
@@ -48,15 +47,19 @@ class SessionViews:
 
     Args:
         stores: A `helix_temporal.backends.Backends`, or `helix_temporal.client.SessionStores`.
-        admits: Which sessions the viewer may see: others are as if they were not there, in lists and by id.
+        admits: Which sessions the viewer may see: a filter, for which lists ask the stores themselves, or a
+            function.  Others are as if they were not there, in lists and by id.
         agents: By name, for the instructions and tools of a context; without one these parts are left out.
+
+    Raises:
+        InvalidConfigError: See `filters.admits_by`.
     """
 
     def __init__(
         self,
         stores: ReadableStores,
         *,
-        admits: Admits | None = None,
+        admits: Admits | SessionFilter | None = None,
         agents: Mapping[str, Agent] | None = None,
     ) -> None:
         self._viewed = ViewedSessions(stores, admits)
@@ -126,18 +129,44 @@ class SessionViews:
         state = await self._viewed.load_state(session_id)
         return await turn_pages.read_turns(self._viewed, state, before=before, after=after, turns=limit)
 
-    async def read_turn(self, session_id: str, number: int) -> ConversationPage:
-        """One turn with whole texts; a very long one goes on at ``after``.
+    async def read_turn(
+        self, session_id: str, number: int, *, before: int | None = None, after: int | None = None
+    ) -> ConversationPage:
+        """One turn with whole texts, or the part of it before (from) a position; see `iterate_turn`.
 
-        Raises InvalidRequestError: there is no such turn (as below).
+        Raises InvalidRequestError: there is no such turn, or no such part of it (as below).
         """
         state = await self._viewed.load_state(session_id)
-        return await turn_pages.read_turn(self._viewed, state, number)
+        return await turn_pages.read_turn(self._viewed, state, number, before=before, after=after)
+
+    async def iterate_turn(self, session_id: str, number: int) -> AsyncIterator[ConversationPage]:
+        """All parts of one turn, in order: a turn that is longer than a page has several."""
+        state = await self._viewed.load_state(session_id)
+        async for page in turn_pages.iterate_turn(self._viewed, state, number):
+            yield page
 
     async def find_turn(self, session_id: str, number: int) -> int:
         """The position at which a turn begins."""
         state = await self._viewed.load_state(session_id)
-        return await turn_places.find_turn(self._viewed, state, number)
+        return await turn_positions.find_turn(self._viewed, state, number)
+
+    async def find_lost_attempt(self, session_id: str, number: int) -> TurnAttempt | None:
+        """The attempt of a turn that is not in the thread, nor another in its place; else None.
+
+        It was aborted or taken back; or it is under way, and none of its messages is stored yet.
+        """
+        state = await self._viewed.load_state(session_id)
+        return await turn_pages.find_lost_attempt(self._viewed, state, number)
+
+    async def find_answer(self, session_id: str, turn: int | None = None, step: int | None = None) -> int:
+        """The position of the answer that a step gave; the newest turn, its last step where none is named.
+
+        Raises:
+            NotFoundError: The turn has no such step.
+            InvalidRequestError: There is no such turn.
+        """
+        state = await self._viewed.load_state(session_id)
+        return await turn_positions.find_answer(self._viewed, state, turn, step)
 
     async def read_message(self, session_id: str, position: int) -> WholeMessage:
         """One message with all its text.  Raises InvalidRequestError: there is none at this position."""
@@ -153,15 +182,10 @@ class SessionViews:
             InvalidRequestError: No model's answer stands there.
         """
         state = await self._viewed.load_state(session_id)
-        whole = await turn_pages.read_message(self._viewed, state, position)
+        turn = await turn_pages.find_turn_number(self._viewed, state, position)
+        thread_id = state.messages_thread_id
         return await context.read_context(
-            self._viewed,
-            self._agents,
-            whole.thread_id,
-            session_id,
-            position,
-            turn=whole.turn,
-            step=whole.message.step,
+            self._viewed, self._agents, thread_id, session_id, position, turn=turn
         )
 
     async def get_state(self, session_id: str, checkpoint_id: str | None = None) -> StateAt:
@@ -196,11 +220,11 @@ class SessionViews:
 
     async def get_place(self, session_id: str) -> ThreadPlace:
         """How its thread is stored, with the objects of its archive."""
-        return await places.read_place(self._viewed, await self._viewed.load_state(session_id))
+        return await storage.read_place(self._viewed, await self._viewed.load_state(session_id))
 
     async def verify_thread(self, session_id: str) -> Audit | None:
         """Read and verify all of its thread's archive; None where there is no archive."""
-        return await places.verify_thread(self._viewed, await self._viewed.load_state(session_id))
+        return await storage.verify_thread(self._viewed, await self._viewed.load_state(session_id))
 
     # -- live
 

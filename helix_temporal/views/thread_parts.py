@@ -1,31 +1,28 @@
 """Which part of a thread a page reads: some turns, and never more than a page can show.
 
-A page has up to 20 turns, 300 messages and 1 MiB.  A turn that is longer is shown in parts, which are cut
+A page has up to 20 turns, 240 messages and 1 MiB.  A turn that is longer is shown in parts, which are cut
 between steps where that is possible.
 """
 
-import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
-from helix_temporal.errors import ArchiveError, HelixError, InvalidRequestError, ThreadNotFoundError
+from helix_temporal.errors import InvalidRequestError, ThreadNotFoundError
 from helix_temporal.models.stored_messages import Kind, StoredMessage
 from helix_temporal.models.turns import is_step_border, starts_in
 from helix_temporal.stores.protocols.hot import HotHeader
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadPage, ThreadStore
-from helix_temporal.views.access import PASSING, describe_problem
-from helix_temporal.views.conversation import ThreadPart
+from helix_temporal.views.conversation import MAX_ROWS, MessagesPart
+from helix_temporal.views.problems import PARTIAL_READ_ERRORS, describe_unread, wait_for_archive
 
 T = TypeVar("T")
 
 MAX_TURNS: Final = 20
-MAX_MESSAGES: Final = 300
+MAX_MESSAGES: Final = MAX_ROWS
 MAX_BYTES: Final = 1024 * 1024
 _ONE_STEP: Final = 64
 """Messages behind a part that are looked at for the results of its last calls."""
-_PATIENCE: Final = 4.0
-"""Seconds that a page waits for the archive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +34,7 @@ class FoundPart:
         after: Position from which a later part is read; None at the end.
     """
 
-    part: ThreadPart
+    part: MessagesPart
     before: int | None = None
     after: int | None = None
     problem: str | None = None
@@ -77,7 +74,7 @@ async def _read_backward(reader: "PartReader", before: int | None, turns: int) -
         begin = starts[0] if starts else _first_border(messages)
     window = (*context, *messages)
     at = begin + len(context)
-    part = ThreadPart(
+    part = MessagesPart(
         first + begin,
         messages[begin:],
         id_before=window[at - 1].id if at else "" if first == 0 else None,
@@ -92,7 +89,8 @@ async def _read_forward(reader: "PartReader", after: int, turns: int) -> FoundPa
     page = await reader.read(max(after - 1, 0), None, backward=False)
     if page is None or page.first + len(page.messages) <= after:
         return _empty_part(reader, page, at_end=True)
-    at = after - page.first
+    # Where the archive is away, what is hot may begin later.
+    at = max(after - page.first, 0)
     context, messages = page.messages[:at], page.messages[at:]
     starts = _starts_of(context, messages, page.first + at)
     stop = len(messages)
@@ -101,7 +99,7 @@ async def _read_forward(reader: "PartReader", after: int, turns: int) -> FoundPa
     elif page.after is not None:
         later = [each for each in starts if each > 0]
         stop = later[-1] if later else _last_border(messages)
-    part = ThreadPart(
+    part = MessagesPart(
         page.first + at,
         messages[:stop],
         id_before=context[-1].id if context else "" if page.first + at == 0 else None,
@@ -148,25 +146,42 @@ def _is_border(messages: Sequence[StoredMessage], at: int) -> bool:
     return is_step_border(messages[at - 1].kind, messages[at].kind)
 
 
-async def _finish_part(reader: "PartReader", part: ThreadPart) -> FoundPart:
-    """The part with what follows it, as far as that may answer its calls."""
+async def _finish_part(reader: "PartReader", part: MessagesPart) -> FoundPart:
+    """The part with what follows it, as far as that may answer its calls or belongs to its last turn."""
     behind: tuple[StoredMessage, ...] = ()
-    last = part.messages[-1].kind
-    if part.stop < part.head and last in {Kind.CALLS, Kind.RESULT}:
-        page = await reader.read(part.stop, part.stop + _ONE_STEP, backward=False)
+    if part.stop < part.head:
+        may_answer = part.messages[-1].kind in {Kind.CALLS, Kind.RESULT}
+        page = await reader.read(part.stop, part.stop + (_ONE_STEP if may_answer else 1), backward=False)
         behind = () if page is None else page.messages
     return FoundPart(
-        replace(part, behind=behind),
+        replace(part, behind=behind, ends_turn=not behind or bool(starts_in([part.messages[-1], behind[0]]))),
         before=part.first if part.first > reader.lowest else None,
         after=part.stop if part.stop < part.head else None,
         problem=reader.problem,
     )
 
 
+async def read_one(threads: ThreadStore, thread_id: str, position: int) -> MessagesPart | None:
+    """The part that one message is; None where none can be read at this position."""
+    reader = PartReader(threads, thread_id)
+    page = await reader.read(max(position - 1, 0), position + 1, backward=True)
+    if page is None or page.first + len(page.messages) <= position:
+        return None
+    context, messages = page.messages[: position - page.first], page.messages[position - page.first :]
+    return MessagesPart(
+        position,
+        messages,
+        id_before=context[-1].id if context else "" if position == 0 else None,
+        begins_turn=_starts_of(context, messages, position)[:1] == [0],
+        committed=page.committed,
+        head=page.head.position,
+    )
+
+
 def _empty_part(reader: "PartReader", page: ThreadPage | None, *, at_end: bool = False) -> FoundPart:
     committed, head = (0, 0) if page is None else (page.committed, page.head.position)
     first = head if at_end else 0
-    part = ThreadPart(first, (), committed=committed, head=head)
+    part = MessagesPart(first, (), committed=committed, head=head)
     return FoundPart(part, before=first if first > reader.lowest else None, problem=reader.problem)
 
 
@@ -192,10 +207,8 @@ class PartReader:
             return await wait_for_archive(lambda: self._read_range(start, stop, backward=backward))
         except ThreadNotFoundError:
             return None
-        except (*PASSING, TimeoutError) as error:
-            self.problem = describe_problem(error) if isinstance(error, HelixError) else NO_ANSWER
-            damaged = isinstance(error, ArchiveError)
-            self.problem = f"{'damaged' if damaged else 'not all can be read'}: {self.problem}"
+        except PARTIAL_READ_ERRORS as error:
+            self.problem = describe_unread(error)
             return await self._read_hot(start, stop, backward=backward)
 
     async def _read_range(self, start: int, stop: int | None, *, backward: bool) -> ThreadPage:
@@ -224,27 +237,14 @@ class PartReader:
             return None
         try:
             return await wait_for_archive(lambda: self._read_range(start, stop, backward=backward))
-        except (*PASSING, TimeoutError):
+        except PARTIAL_READ_ERRORS:
             return None  # the problem is told already
-
-
-NO_ANSWER: Final = f"the archive did not answer within {_PATIENCE:.0f} s"
-
-
-async def wait_for_archive(read: Callable[[], Awaitable[T]]) -> T:
-    """Read, and wait a few seconds at most.
-
-    Raises:
-        TimeoutError: There was no answer.
-    """
-    async with asyncio.timeout(_PATIENCE):
-        return await read()
 
 
 async def read_hot_header(threads: ThreadStore, thread_id: str) -> HotHeader | None:
     """The header of a thread's hot part, without a question to the archive; None where it is not hot."""
     try:
         header = await threads.read_hot_header(thread_id)
-    except PASSING:
+    except PARTIAL_READ_ERRORS:
         return None
     return None if header is None or header.deleted else header

@@ -5,17 +5,17 @@ from dataclasses import dataclass
 from typing import Final
 
 from helix_temporal.errors import InvalidCursorError
-from helix_temporal.models.checkpoints import Run, RunStatus
+from helix_temporal.models.checkpoints import Run
 from helix_temporal.models.states import SessionState
 from helix_temporal.models.usage import TokenUsageEntry
-from helix_temporal.views.access import PASSING, ViewedSessions, describe_problem
+from helix_temporal.views.access import ViewedSessions
 from helix_temporal.views.conversation import attempt_of
 from helix_temporal.views.models import ModelCall, RunList
-from helix_temporal.views.places import find_thread
+from helix_temporal.views.problems import PARTIAL_READ_ERRORS, describe_problem
+from helix_temporal.views.storage import find_thread
 from helix_temporal.views.turn_pages import FEW_STEPS, read_entries
 from helix_temporal.views.usage import model_call_of
 
-_THROWN_AWAY: Final = frozenset({RunStatus.ABORTED, RunStatus.SUPERSEDED})
 _DIGITS: Final = 15
 
 
@@ -64,7 +64,7 @@ async def list_runs(viewed: ViewedSessions, state: SessionState, limit: int, cur
         return RunList(session_id=session_id)
     place = TimelinePlace() if cursor is None else TimelinePlace.parse(cursor)
     if cursor is None:
-        found = await find_thread(viewed, state.thread_id or session_id)
+        found = await find_thread(viewed, state.messages_thread_id)
         head = None if found.facts is None else found.facts.head.position
         place, problem = TimelinePlace(head), found.problem
     page = await viewed.sessions.list_runs(session_id, limit=limit, cursor=place.cursor, count=False)
@@ -72,7 +72,7 @@ async def list_runs(viewed: ViewedSessions, state: SessionState, limit: int, cur
     try:
         if state.step_count <= FEW_STEPS:
             calls = await _read_model_calls(viewed, session_id, page.items)
-    except PASSING as error:
+    except PARTIAL_READ_ERRORS as error:
         problem = problem or describe_problem(error)
     kept, lowest = find_kept_runs(page.items, place.lowest)
     runs = tuple(
@@ -98,8 +98,10 @@ async def _read_model_calls(
 def find_kept_runs(runs: Sequence[Run], lowest: int | None) -> tuple[frozenset[str], int | None]:
     """The ids of those whose messages are in the thread, and the lowest place at which one of all began.
 
-    A run is not kept that was thrown away, and none at whose begin, or before it, a newer one began: then
-    its messages were taken back, or there were none.
+    A run is not kept that was discarded, and none at whose begin, or before it, a newer one began: then its
+    messages were taken back, or there were none.  A list of runs has to tell it by the places at which they
+    began, as it reads no messages.  A page of a conversation has the messages, but not all newer runs: there
+    a run is kept whose head is in the thread, and which is the newest of those that began at it.
 
     Args:
         runs: Newest first.
@@ -108,7 +110,7 @@ def find_kept_runs(runs: Sequence[Run], lowest: int | None) -> tuple[frozenset[s
     kept: set[str] = set()
     for run in runs:
         start = run.start_head.position
-        if run.status not in _THROWN_AWAY and (run.status.live or lowest is None or start < lowest):
+        if not run.status.is_discarded and (run.status.live or lowest is None or start < lowest):
             kept.add(run.run_id)
         lowest = start if lowest is None else min(lowest, start)
     return frozenset(kept), lowest

@@ -5,12 +5,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
-from helix_temporal.models.states import SessionState, SubSessionRef
-from helix_temporal.views.access import PASSING, ViewedSessions, overview_of
-from helix_temporal.views.children import MAX_CHILDREN, count_by_parent, list_by_parent
+from helix_temporal.models.states import SessionState
+from helix_temporal.views.access import ViewedSessions
+from helix_temporal.views.children import MAX_CHILDREN, ChildSessions, list_children
 from helix_temporal.views.models import SessionBranch, SessionOverview, UsageSums
-from helix_temporal.views.places import find_thread
+from helix_temporal.views.problems import PARTIAL_READ_ERRORS
 from helix_temporal.views.session_facts import read_record
+from helix_temporal.views.storage import find_thread
 from helix_temporal.views.usage import add_usage, has_few_entries, read_short_usage, read_usage
 
 T = TypeVar("T")
@@ -40,7 +41,7 @@ async def read_tree(viewed: ViewedSessions, state: SessionState) -> SessionBranc
     root = _Node(await viewed.show_overview(state), state.thread_id)
     nodes, level, seen = [root], [root], {state.session_id}
     for depth in range(1, MAX_DEPTH + 1):
-        found = await _map_some(level, lambda node: _list_children(viewed, node.overview.session_id))
+        found = await _map_some(level, lambda node: list_children(viewed, node.overview.session_id))
         for node, below in zip(level, found, strict=True):
             room = 0 if depth == MAX_DEPTH else MAX_CHILDREN - len(nodes)
             nodes += _add_children(node, below, seen, room)
@@ -53,23 +54,13 @@ async def read_tree(viewed: ViewedSessions, state: SessionState) -> SessionBranc
     return _build_branch(root)
 
 
-@dataclass(slots=True)
-class _Children:
-    """Of one session, those that may be seen.
-
-    Attributes:
-        hidden: Ids of those that may not.
-        left_out: How many were not looked at, because they are too many.
-    """
-
-    shown: list[_Node] = field(default_factory=list)
-    hidden: list[str] = field(default_factory=list)
-    left_out: int = 0
-
-
-def _add_children(node: _Node, below: _Children, seen: set[str], room: int) -> list[_Node]:
+def _add_children(node: _Node, below: ChildSessions, seen: set[str], room: int) -> list[_Node]:
     """Put as many children that nobody has shown yet below a session as there is room for."""
-    new = [child for child in below.shown if child.overview.session_id not in seen]
+    new = [
+        _Node(child.overview, child.thread_id)
+        for child in below.shown
+        if child.overview.session_id not in seen
+    ]
     hidden = [each for each in below.hidden if each not in seen]
     node.children = new[:room]
     node.left_out = below.left_out + len(new) - len(node.children)
@@ -77,39 +68,6 @@ def _add_children(node: _Node, below: _Children, seen: set[str], room: int) -> l
     seen.update(child.overview.session_id for child in node.children)
     seen.update(hidden)
     return node.children
-
-
-async def _list_children(viewed: ViewedSessions, session_id: str) -> _Children:
-    """Those that a session refers to, in their order, then others that have it as their parent."""
-    found = _Children()
-    if viewed.sessions is None:
-        return found
-    refs = {each.sub_session_id: each for each in await viewed.sessions.list_sub_session_refs(session_id)}
-    summaries, more = await list_by_parent(viewed.sessions, session_id)
-    total = await count_by_parent(viewed.sessions, session_id) if more else len(summaries)
-    names = list(dict.fromkeys([*refs, *summaries]))
-    looked_at = names[:MAX_CHILDREN]
-    found.left_out = max(total, len(names)) - len(looked_at)
-    for name in looked_at:
-        if name in summaries:
-            child: _Node | None = _Node(overview_of(summaries[name]))
-        else:
-            child = await _find_referred(viewed, refs[name])
-        if child is None:
-            continue
-        if viewed.is_admitted(child.overview):
-            found.shown.append(child)
-        else:
-            found.hidden.append(name)
-    return found
-
-
-async def _find_referred(viewed: ViewedSessions, ref: SubSessionRef) -> _Node | None:
-    """A session that its reference alone leads to; None if it was deleted, or runs elsewhere."""
-    if ref.remote is not None:
-        return None
-    state = await viewed.find_stored_state(ref.sub_session_id)
-    return None if state is None else _Node(overview_of(state), state.thread_id)
 
 
 async def _read_usage(viewed: ViewedSessions, node: _Node) -> UsageSums:
@@ -122,7 +80,7 @@ async def _read_usage(viewed: ViewedSessions, node: _Node) -> UsageSums:
         found = await find_thread(viewed, node.thread_id or session_id)
         record = None if found.facts is None else read_record(found.facts)
         return await read_short_usage(viewed, session_id, record)
-    except PASSING:
+    except PARTIAL_READ_ERRORS:
         return UsageSums(session_ids=(session_id,), complete=False)
 
 

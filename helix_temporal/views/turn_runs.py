@@ -7,7 +7,7 @@ from helix_temporal.models.checkpoints import Run
 from helix_temporal.models.store_calls import MAX_LIMIT
 from helix_temporal.models.turns import starts_in
 from helix_temporal.stores.protocols.sessions import SessionStore
-from helix_temporal.views.conversation import ThreadPart
+from helix_temporal.views.conversation import MessagesPart
 
 _MOST_PAGES: Final = 4
 """Of runs for one page of a conversation: a turn that was tried hundreds of times shows its newest tries."""
@@ -17,7 +17,7 @@ _PROBE: Final = 16
 _MOST_PROBES: Final = 40
 
 
-async def read_runs(store: SessionStore, session_id: str, part: ThreadPart) -> tuple[Run, ...]:
+async def read_runs(store: SessionStore, session_id: str, part: MessagesPart) -> tuple[Run, ...]:
     """Runs that began in a part of the thread, and that of the turn in whose middle it begins, if it does.
 
     Their numbers grow with time, and their places in the thread do as well, unless turns were taken back:
@@ -45,12 +45,12 @@ async def read_runs(store: SessionStore, session_id: str, part: ThreadPart) -> t
     return tuple(found)
 
 
-def _is_before(run: Run, part: ThreadPart) -> bool:
+def _is_before(run: Run, part: MessagesPart) -> bool:
     """Whether no older run began in the part: what it kept stands before it."""
     return run.start_head.position < part.first
 
 
-async def _find_last_run(store: SessionStore, session_id: str, newest: int, part: ThreadPart) -> Run | None:
+async def _find_last_run(store: SessionStore, session_id: str, newest: int, part: MessagesPart) -> Run | None:
     """The newest run that began before the end of a part; None if there is none."""
     found = await _search_run(store, session_id, newest, part.stop)
     if found is not None:
@@ -90,7 +90,7 @@ def _newest_before(runs: Sequence[Run], stop: int) -> Run | None:
     return next((run for run in runs if run.start_head.position < stop), None)
 
 
-def _fits(part: ThreadPart, near: Sequence[Run], last: Run) -> bool:
+def _fits(part: MessagesPart, near: Sequence[Run], last: Run) -> bool:
     """Whether a run is that of a part's last turn, by the ids of the messages in the thread.
 
     Where many turns were taken back, a run that began at the same place may have ended otherwise.

@@ -10,7 +10,7 @@ from helix_temporal.models.usage import TokenUsageEntry, UsageEntry, UsageQuery
 from helix_temporal.session.record import SessionRecord
 from helix_temporal.stores.usage import roll_up, sub_session_ids
 from helix_temporal.views.access import ViewedSessions
-from helix_temporal.views.models import ModelCall, TokenSums, ToolSums, UsageSums
+from helix_temporal.views.models import ModelCall, ShownTokens, ToolSums, UsageSums
 
 T = TypeVar("T")
 
@@ -80,8 +80,8 @@ def sum_entries(entries: Mapping[str, Sequence[UsageEntry]]) -> UsageSums:
     )
 
 
-def _tokens_of(sums: recorded.TokenSums) -> TokenSums:
-    return TokenSums(
+def _tokens_of(sums: recorded.TokenSums) -> ShownTokens:
+    return ShownTokens(
         input=sums.prompt,
         output=sums.completion,
         cached=sums.cached,
@@ -90,9 +90,9 @@ def _tokens_of(sums: recorded.TokenSums) -> TokenSums:
     )
 
 
-def tokens_of_message(used: Usage) -> TokenSums:
+def tokens_of_message(used: Usage) -> ShownTokens:
     """What the model call that gave a message used."""
-    return TokenSums(
+    return ShownTokens(
         input=used.input_tokens,
         output=used.output_tokens,
         cached=used.cached_read_tokens,
@@ -108,7 +108,7 @@ def model_call_of(entry: TokenUsageEntry) -> ModelCall:
         model=entry.model,
         step=entry.step_count,
         at=entry.timestamp,
-        tokens=TokenSums(
+        tokens=ShownTokens(
             input=tokens.prompt,
             output=tokens.completion,
             cached=tokens.cached,
@@ -120,9 +120,11 @@ def model_call_of(entry: TokenUsageEntry) -> ModelCall:
     )
 
 
-def add_tokens(one: TokenSums, other: TokenSums) -> TokenSums:
+def add_tokens(one: ShownTokens, other: ShownTokens) -> ShownTokens:
     """The sums of both."""
-    return TokenSums(**{name: getattr(one, name) + getattr(other, name) for name in TokenSums.model_fields})
+    return ShownTokens(
+        **{name: getattr(one, name) + getattr(other, name) for name in ShownTokens.model_fields}
+    )
 
 
 def add_usage(one: UsageSums, other: UsageSums) -> UsageSums:

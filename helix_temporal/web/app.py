@@ -14,26 +14,13 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from helix_temporal.client import SessionClient, SessionHandle, StreamAfter, StreamUntil
-from helix_temporal.errors import (
-    ConflictError,
-    ForeignDeploymentError,
-    HelixError,
-    InvalidCursorError,
-    InvalidIdError,
-    InvalidMessageError,
-    InvalidRequestError,
-    NotFoundError,
-    NoWorkerError,
-    SessionExpiredError,
-    SessionTerminatedError,
-    StoreUnavailableError,
-    TooLargeError,
-)
+from helix_temporal.errors import HelixError, InvalidRequestError, TooLargeError
 from helix_temporal.models.base import dump_json
 from helix_temporal.models.ids import validate_id
 from helix_temporal.models.streams import RunEnded
 from helix_temporal.models.waiting import ToolApproval
 from helix_temporal.web.event_stream import EventStream, error_body, event_frames
+from helix_temporal.web.statuses import describe_fields, find_status
 
 T = TypeVar("T", bound=BaseModel)
 
@@ -42,15 +29,6 @@ MAX_BODY: Final = 2 * 1024 * 1024
 
 Authorise = Callable[[Request, str], Awaitable[bool]]
 """Whether the request may have to do with this session."""
-
-_STATUS: Final = (
-    (TooLargeError, 413),
-    ((InvalidIdError, InvalidRequestError, InvalidMessageError, InvalidCursorError), 400),
-    (NotFoundError, 404),
-    ((ConflictError, ForeignDeploymentError), 409),
-    (SessionExpiredError, 410),
-    ((StoreUnavailableError, NoWorkerError, SessionTerminatedError, TimeoutError), 503),
-)
 
 
 def create_sse_app(
@@ -259,7 +237,7 @@ class _Endpoints:
         try:
             return model.model_validate_json(data or b"{}")
         except ValidationError as error:
-            raise InvalidRequestError(f"the request's body does not fit: {_describe_errors(error)}") from None
+            raise InvalidRequestError(f"the request's body does not fit: {describe_fields(error)}") from None
 
     async def _is_over(self, session: SessionHandle, seen: int, until: str) -> bool:
         """Whether the last event that a browser saw was the last of what it asks for."""
@@ -305,24 +283,16 @@ async def _read_bytes(request: Request, limit: int) -> bytes:
     return bytes(data)
 
 
-def _describe_errors(error: ValidationError) -> str:
-    """What is wrong, without what was given."""
-    return ", ".join(
-        f"{'.'.join(map(str, each['loc'])) or 'body'} ({each['msg']})"
-        for each in error.errors(include_input=False, include_url=False)
-    )
-
-
 async def _answer_validation_error(request: Request, error: Exception) -> Response:
     """What the request says fits no call of the client, such as a number of messages below 0."""
     assert isinstance(error, ValidationError)
     return await _answer_error(
-        request, InvalidRequestError(f"the request does not fit: {_describe_errors(error)}")
+        request, InvalidRequestError(f"the request does not fit: {describe_fields(error)}")
     )
 
 
 async def _answer_error(_: Request, error: Exception) -> Response:
-    status = next((code for kinds, code in _STATUS if isinstance(error, kinds)), 500)
+    status = find_status(error)
     if isinstance(error, HelixError):
         return _json_response(error_body(error), status)
     return _json_response({"error": type(error).__name__, "message": str(error)}, status)

@@ -1,6 +1,7 @@
 """What a release is made of: the check of its tag and files, the workflow that publishes it, the image."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -314,7 +315,8 @@ def test_the_image_runs_as_nobody_in_particular(instructions: list[tuple[str, st
 def test_the_health_check_and_the_command_are_commands(instructions: list[tuple[str, str]]) -> None:
     """A check that is none makes every container unhealthy."""
     said = dict(instructions)
-    program, command, probe = said["HEALTHCHECK"].partition("CMD ")[2].split()
+    asked, _, otherwise = said["HEALTHCHECK"].partition("CMD ")[2].partition(" || ")
+    program, command, probe = asked.split()
     group = get_command(app)
     assert isinstance(group, TyperGroup)
     assert program in PROJECT["scripts"]
@@ -323,6 +325,23 @@ def test_the_health_check_and_the_command_are_commands(instructions: list[tuple[
     assert "HELIX_HEALTH_PORT=" in said["ENV"]
     # Docker Swarm and others kill what is unhealthy: not a worker whose store is away, or that drains.
     assert probe == "live"
+    assert otherwise == "exit 1"
+
+
+@pytest.mark.parametrize("port", ["nonsense", "1"])
+def test_docker_is_told_healthy_or_not_and_nothing_else(
+    port: str, instructions: list[tuple[str, str]]
+) -> None:
+    """Docker keeps status 2 for itself, which is that of wrong settings in the commands' table."""
+    check = dict(instructions)["HEALTHCHECK"].partition("CMD ")[2]
+    scripts = Path(sys.executable).parent
+    found = subprocess.run(
+        ["sh", "-c", check],
+        env={**os.environ, "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}", "HELIX_HEALTH_PORT": port},
+        capture_output=True,
+        check=False,
+    )
+    assert found.returncode == 1, found.stderr
 
 
 def test_extras_that_pages_name_are_there() -> None:

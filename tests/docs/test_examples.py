@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from helix_temporal.cli.statuses import ExitStatus
 from helix_temporal.devstack import S3Endpoint
 from tests.docs._pages import ROOT
 
@@ -141,7 +142,7 @@ def test_the_maintenance_worker_starts_and_stops(variables: dict[str, str]) -> N
 def test_a_worker_that_is_set_up_wrongly_says_what_is_wrong(changes: dict[str, str], message: str) -> None:
     """One line, no traceback."""
     ran = run(["workers/session_worker.py"], changes)
-    assert ran.returncode == 1
+    assert ran.returncode == ExitStatus.USAGE
     assert message in ran.stderr
     assert "Traceback" not in ran.stderr
 

@@ -1,5 +1,6 @@
 """Stores for the commands that work on them."""
 
+import asyncio
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,7 +8,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from helix_temporal.backends import Backends
 from helix_temporal.cli.commands import app
+from helix_temporal.settings import Settings
 from tests._collector import Collector
 
 
@@ -29,7 +32,15 @@ def empty_store(
     chosen: dict[str, str] = places[request.param]
     if request.param == "postgres":
         assert CliRunner().invoke(app, ["migrate"], env=chosen).exit_code == 0
+    if request.param == "sqlite":
+        asyncio.run(_make_database(Settings.from_env(chosen)))
     return chosen
+
+
+async def _make_database(settings: Settings) -> None:
+    backends = Backends(settings)
+    await backends.sessions.session_exists("s")
+    await backends.close()
 
 
 @pytest.fixture

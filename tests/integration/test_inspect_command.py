@@ -31,9 +31,17 @@ clerk = Agent(name="clerk", model=ScriptedModel(["I am the clerk."]), instructio
 """
 
 
+async def make_database(directory: Path) -> None:
+    """As a worker leaves it that has had no session yet."""
+    backends = Backends(Settings(data_directory=directory / "data"))
+    assert not await backends.sessions.session_exists("s1")
+    await backends.close()
+
+
 @pytest.fixture
 def variables(tmp_path: Path) -> dict[str, str]:
-    """Stores in a directory, and a Temporal that is not there."""
+    """Stores in a directory, with nothing in them, and a Temporal that is not there."""
+    asyncio.run(make_database(tmp_path))
     return {
         "HELIX_DATA_DIRECTORY": str(tmp_path / "data"),
         "HELIX_TEMPORAL_ADDRESS": f"127.0.0.1:{free_port()}",

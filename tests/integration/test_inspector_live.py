@@ -5,6 +5,7 @@ import re
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+import httpx
 import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Page, expect
@@ -12,6 +13,7 @@ from playwright.async_api import Browser, Page, expect
 from helix_temporal.agents import ModelRequest, ModelResponse
 from helix_temporal.models.agents import TextDelta
 from helix_temporal.models.messages import ToolCall
+from helix_temporal.models.states import CreateSession, SessionStatus
 from helix_temporal.testing.environment import HelixEnv
 from tests._browser import browser
 from tests.integration._inspected import (
@@ -267,3 +269,21 @@ async def test_a_page_of_a_turn_before_stops_nothing(
         await expect(page.locator(".notice")).to_contain_text("does not run any more")
         again.opened.set()
         assert (await asking).status == "answered"
+
+
+async def test_a_stop_of_a_session_that_no_workflow_runs_speaks_of_its_turn(
+    env: HelixEnv, inspector: Inspector
+) -> None:
+    """Its row says that a turn waits, and nothing can start it; no call was asked about."""
+    assert env.backends.sessions is not None
+    await env.backends.sessions.create_session("s11", CreateSession(user_id="jo"))
+    await env.backends.sessions.update_status("s11", SessionStatus.PAUSED)
+    async with httpx.AsyncClient(follow_redirects=True, timeout=None) as browser:
+        await browser.get(inspector.link)
+        (csrf,) = [value for name, value in browser.cookies.items() if "form" in name]
+        done = await browser.post(
+            f"{inspector.address}{session_path(inspector.app, 's11')}/stop",
+            data={"csrf": csrf, "run_id": "r1"},
+            headers={"Origin": inspector.address},
+        )
+    assert "This turn does not run any more" in done.text

@@ -112,7 +112,7 @@ def end_before_it_serves(process: "subprocess.Popen[str]") -> None:
 def ask_health(variables: dict[str, str], *probe: str) -> "subprocess.CompletedProcess[str]":
     """What Docker asks: the command of the image's health check."""
     image = (ROOT / "workers" / "Dockerfile").read_text()
-    (said,) = re.findall(r"^HEALTHCHECK .*? CMD helix-temporal (.*)$", image, re.MULTILINE)
+    (said,) = re.findall(r"^HEALTHCHECK .*? CMD helix-temporal (.*) \|\| exit 1$", image, re.MULTILINE)
     command, *asks = said.split()
     return subprocess.run(
         [sys.executable, "-c", RUN, command, *(probe or asks)],

@@ -209,6 +209,7 @@ def test_a_time_to_live_of_sessions_is_for_state_in_redis(others: dict[str, Any]
         {"redis_url": "redis://cache.example:6379"},
         {"s3_endpoint": "http://objects.example", "s3_bucket": "threads"},
         {"postgres_dsn": "postgresql://db.example/app?sslmode=disable"},
+        {"postgres_dsn": "postgresql://localhost/app?host=db.example&sslmode=disable"},
     ],
 )
 def test_plain_connections_to_other_hosts_are_refused_unless_allowed(values: dict[str, Any]) -> None:

@@ -6,7 +6,7 @@ import sys
 import pytest
 from temporalio.exceptions import ApplicationError
 
-from helix_temporal.cli._running import shorten_failure
+from helix_temporal.cli._services import shorten_failure
 from helix_temporal.errors import StoreUnavailableError
 
 DETAILS = {

@@ -76,6 +76,15 @@ async def wait_for_end(client: Client, task_queue: str, kind: str) -> ScheduleFa
         await asyncio.sleep(0.05)
 
 
+async def wait_for_run(client: Client, task_queue: str, kind: str) -> ScheduleFacts:
+    """A schedule once it has begun to run."""
+    while True:
+        found = {each.kind: each for each in await read_schedules(client, task_queue)}[kind]
+        if found.recent:
+            return found
+        await asyncio.sleep(0.05)
+
+
 async def test_schedules_are_told_with_how_their_runs_ended(temporal_address: str, task_queue: str) -> None:
     """Upkeep that fails each night is found on a page, rather than by a disk that is full."""
     client = await Client.connect(temporal_address, data_converter=pydantic_data_converter)
@@ -84,6 +93,8 @@ async def test_schedules_are_told_with_how_their_runs_ended(temporal_address: st
         before = await read_schedules(client, task_queue)
         assert [each.kind for each in before] == ["sweep", "evict", "keep", "cleanup", "wake"]
         assert {(each.paused, each.recent, each.problem) for each in before} == {(False, (), None)}
+        assert {each.every for each in before} == {2 * 86_400_000}
+        assert all(each.made_at for each in before)
         assert all(each.next_at for each in before)
         names = {each.kind: each.schedule_id for each in before}
         for kind in ("keep", "sweep"):
@@ -96,6 +107,24 @@ async def test_schedules_are_told_with_how_their_runs_ended(temporal_address: st
     )
     assert (sweep.recent[0].status, sweep.recent[0].failure) == ("completed", None)
     assert sweep.recent[0].workflow_id.startswith(names["sweep"])
+
+
+async def test_a_sweep_that_somebody_terminated_has_failed(temporal_address: str, task_queue: str) -> None:
+    """Its work is not done, and the page must not say that it goes as planned."""
+    client = await Client.connect(temporal_address, data_converter=pydantic_data_converter)
+    await ensure_schedules(client, task_queue, RARELY)
+    try:
+        names = {each.kind: each.schedule_id for each in await read_schedules(client, task_queue)}
+        # Nobody serves it.
+        await client.get_schedule_handle(names["sweep"]).trigger()
+        begun = await wait_for_run(client, task_queue, "sweep")
+        await client.get_workflow_handle(begun.recent[0].workflow_id).terminate("an incident")
+        (run,) = (await wait_for_end(client, task_queue, "sweep")).recent
+    finally:
+        await remove_schedules(client, task_queue)
+    assert (run.status, run.is_failed) == ("terminated", True)
+    assert run.failure is not None
+    assert run.failure.startswith("TerminatedError")
 
 
 async def test_a_schedule_that_is_paused_or_gone_is_told(temporal_address: str, task_queue: str) -> None:

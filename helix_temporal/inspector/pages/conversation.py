@@ -3,9 +3,9 @@
 from typing import Final
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 
-from helix_temporal.inspector import outlines
+from helix_temporal.inspector import bars, labels
 from helix_temporal.inspector.actions import find_outcome
 from helix_temporal.inspector.page_request import PageRequest
 from helix_temporal.inspector.pages.frame import get_session, read_number, show_session
@@ -21,21 +21,22 @@ async def show_conversation(request: Request, page: PageRequest) -> Response:
     session_id = session.overview.session_id
     before, after = read_number(request, "before"), read_number(request, "after")
     number, position = read_number(request, "turn"), read_number(request, "at")
-    if number is not None:
+    gone = None if number is None else await page.views.find_lost_attempt(session_id, number)
+    if number is not None and gone is None:
         after = await page.views.find_turn(session_id, number)
     elif position is not None:
         after = position
     conversation = await page.views.read_turns(session_id, before=before, after=after, limit=TURNS)
     is_newest = conversation.after is None
-    fitted = outlines.fit_turns(conversation.turns)
     return show_session(
         page,
         "conversation.html",
         session,
         conversation=conversation,
-        lost=outlines.list_lost(conversation),
-        turns=[pair for pair in fitted if not (is_newest and pair[0].unfinished)],
-        under_way=[turn for turn, _ in fitted if is_newest and turn.unfinished],
+        lost=labels.list_lost(conversation, gone),
+        lost_turn=gone.turn if gone is not None and labels.is_discarded(gone) else None,
+        turns=[turn for turn in conversation.turns if not (is_newest and turn.unfinished)],
+        under_way=[turn for turn in conversation.turns if is_newest and turn.unfinished],
         shown=find_shown(conversation) if is_newest else None,
         older=_link_turns(page, session_id, "before", conversation.before),
         newer=_link_turns(page, session_id, "after", conversation.after),
@@ -50,10 +51,15 @@ def find_shown(conversation: ConversationPage) -> int:
 
 
 async def show_turn(request: Request, page: PageRequest) -> Response:
-    """One turn with whole texts."""
+    """One turn with whole texts; of one that is longer than a page the part that the address names."""
     session = await get_session(request, page)
+    session_id = session.overview.session_id
     number: int = request.path_params["number"]
-    conversation = await page.views.read_turn(session.overview.session_id, number)
+    if await page.views.find_lost_attempt(session_id, number) is not None:
+        there = page.link("conversation", {"turn": number}, session_id=session_id)
+        return RedirectResponse(f"{there}#attempt-{number}", 303)
+    before, after = read_number(request, "before"), read_number(request, "after")
+    conversation = await page.views.read_turn(session_id, number, before=before, after=after)
     return show_session(
         page,
         "turn.html",
@@ -61,9 +67,8 @@ async def show_turn(request: Request, page: PageRequest) -> Response:
         tab="conversation",
         number=number,
         conversation=conversation,
-        turns=outlines.fit_turns(conversation.turns, 300),
-        older=None,
-        newer=None,
+        older=_link_part(page, session_id, number, "before", conversation.before),
+        newer=_link_part(page, session_id, number, "after", conversation.after),
     )
 
 
@@ -88,7 +93,7 @@ async def show_context(request: Request, page: PageRequest) -> Response:
         parts=parts,
         hidden_after=MAX_PARTS // 2,
         hidden_parts=len(hidden),
-        hidden_tokens=outlines.sum_part_tokens(hidden),
+        hidden_tokens=bars.sum_part_tokens(hidden),
     )
 
 
@@ -104,3 +109,12 @@ def cut_parts(
 
 def _link_turns(page: PageRequest, session_id: str, name: str, position: int | None) -> str | None:
     return None if position is None else page.link("conversation", {name: position}, session_id=session_id)
+
+
+def _link_part(
+    page: PageRequest, session_id: str, number: int, name: str, position: int | None
+) -> str | None:
+    """To another part of a turn."""
+    if position is None:
+        return None
+    return page.link("turn", {name: position}, session_id=session_id, number=number)

@@ -37,6 +37,9 @@ _REFUSALS: Final = {
         "Nothing is lost by that. Try it again in a moment; helix-temporal doctor tells what is away.",
     ),
 }
+_NOT_TAKEN: Final = Refusal(
+    "This request was not taken", "It is not one that the inspector’s own pages send; nothing was changed."
+)
 _FAILED: Final = Refusal("This page failed", "The server’s log says why.")
 
 
@@ -56,7 +59,7 @@ async def show_error(
 
 def choose_words(status: int, error: Exception) -> Refusal:
     """The words for a status; our own errors say themselves what was found and what to do."""
-    words = _REFUSALS.get(status, _FAILED)
-    if isinstance(error, HelixError) and status in {400, 404, 503}:
+    words = _REFUSALS.get(status, _NOT_TAKEN if status < 500 else _FAILED)
+    if isinstance(error, HelixError) and status != 500:
         return words._replace(text=str(error))
     return words

@@ -6,9 +6,9 @@ the same in scripts and statements, below comments ``rule: stores.sessions.opera
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, Protocol
 
-from helix_temporal.models.states import SessionState
+from helix_temporal.models.states import SessionState, SessionStatus
 from helix_temporal.models.store_calls import (
     DueSession,
     ExpiredSession,
@@ -148,6 +148,40 @@ def without_old_operations(held: SessionImage, before: int, limit: int) -> tuple
 # ---- lists of sessions ------------------------------------------------------------------------------
 
 
+class QueriedSession(Protocol):
+    """What a query compares of a session: of its state, or of what a list shows of it."""
+
+    @property
+    def user_id(self) -> str | None:
+        """Whose it is."""
+        ...
+
+    @property
+    def agent_type(self) -> str:
+        """Empty: none."""
+        ...
+
+    @property
+    def status(self) -> SessionStatus:
+        """As a whole."""
+        ...
+
+    @property
+    def parent_session_id(self) -> str | None:
+        """Of a sub-agent's."""
+        ...
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """In any order."""
+        ...
+
+    @property
+    def metadata(self) -> Mapping[str, object]:
+        """As the application set it."""
+        ...
+
+
 # copies: redis, postgres, sqlite
 def list_sessions(states: Iterable[SessionState], query: SessionQuery) -> SessionPage:
     """See `SessionRows.list_sessions`; looks at every state that is given."""
@@ -176,7 +210,7 @@ def list_sessions(states: Iterable[SessionState], query: SessionQuery) -> Sessio
 
 
 # copies: redis, postgres, sqlite
-def matches_query(state: SessionState, query: SessionQuery) -> bool:
+def matches_query(state: QueriedSession, query: SessionQuery) -> bool:
     """Whether a session is one of those that a query asks for."""
     parent, at = query.parent_session_id, getattr(state, query.date_field)
     return (

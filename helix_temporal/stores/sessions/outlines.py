@@ -77,8 +77,8 @@ async def restore_row(rows: SessionRows, threads: ThreadStore, session_id: str, 
     lost = await find_lost_thread(threads, session_id, view)
     if lost is None or lost.owner != owner_of(session_id):
         return False
-    outline = parse_outline(lost.slice)
-    if outline is not None and outline.helix_session.session_id == session_id:
+    outline = _outline_in(lost, session_id)
+    if outline is not None:
         state, max_epoch = outline.helix_session, outline.max_epoch
     else:
         known = _fields_of_workflow(lost.slice)
@@ -87,6 +87,19 @@ async def restore_row(rows: SessionRows, threads: ThreadStore, session_id: str, 
     stored = StoredState(state, encode_model(state, f"session {session_id!r}: state"))
     await rows.commit(SessionCommit(session_id, view.revision, max_epoch, state=stored))
     return True
+
+
+async def read_outline(threads: ThreadStore, session_id: str, view: SessionView) -> Outline | None:
+    """What `restore_row` makes a lost row of; None where nothing is lost, or the thread tells nothing."""
+    lost = await find_lost_thread(threads, session_id, view)
+    if lost is None or lost.owner != owner_of(session_id):
+        return None
+    return _outline_in(lost, session_id)
+
+
+def _outline_in(facts: ThreadFacts, session_id: str) -> Outline | None:
+    outline = parse_outline(facts.slice)
+    return outline if outline is not None and outline.helix_session.session_id == session_id else None
 
 
 def _fields_of_workflow(data: bytes) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from helix_temporal.views.models import (
     ConversationMessage,
     ConversationTurn,
     ModelCall,
-    TokenSums,
+    ShownTokens,
     TurnAttempt,
 )
 
@@ -47,10 +47,10 @@ def test_a_turn_is_read_from_the_question_to_the_answer(capsys: pytest.CaptureFi
     print_turn(
         a_turn(
             user("How is\nBern?"),
-            answer(a_call(result="sunny", duration_ms=300), tokens=TokenSums(input=10, output=2)),
+            answer(a_call(result="sunny", duration_ms=300), tokens=ShownTokens(input=10, output=2)),
             answer(text="Sunny.", position=7, step=2),
             attempts=(kept,),
-            tokens=TokenSums(input=30, output=5),
+            tokens=ShownTokens(input=30, output=5),
             cost_usd=Decimal("0.002"),
             duration_ms=2100,
         )
@@ -62,7 +62,7 @@ def test_a_turn_is_read_from_the_question_to_the_answer(capsys: pytest.CaptureFi
         "    Bern?",
         "  assistant · #5 · step 1 · 12 tokens",
         '    → weather {"city":"Bern"}',
-        "    ← done, 0.3 s: sunny",
+        "    ← done, 300 ms: sunny",
         "  assistant · #7 · step 2",
         "    Sunny.",
         "",
@@ -78,7 +78,7 @@ def test_a_run_that_was_thrown_away_is_told_with_its_reason(capsys: pytest.Captu
         error=ErrorInfo(type="ModelUnavailableError", message="no answer"),
         steps=2,
         kept=False,
-        model_calls=(ModelCall(model="m", tokens=TokenSums(input=7, output=1)),),
+        model_calls=(ModelCall(model="m", tokens=ShownTokens(input=7, output=1)),),
     )
     print_turn(a_turn(user("Hi"), attempts=(lost,)))
     assert capsys.readouterr().out.splitlines()[1] == (

@@ -7,13 +7,12 @@ import pytest
 from helix_temporal.cli._output import (
     Progress,
     Table,
-    format_cost,
-    format_duration,
     format_number,
     format_time,
     print_facts,
     print_text,
 )
+from helix_temporal.models.amounts import format_cost, format_duration
 
 
 def test_columns_are_aligned_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:

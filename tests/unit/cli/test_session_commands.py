@@ -12,12 +12,11 @@ from jsonschema import Draft202012Validator
 
 from helix_temporal.backends import Backends
 from helix_temporal.cli.session_calls import context_command
-from helix_temporal.cli.session_context import choose_answer
-from helix_temporal.errors import NotFoundError, StoreUnavailableError
+from helix_temporal.errors import StoreUnavailableError
 from helix_temporal.models.states import SessionStatus
 from helix_temporal.stores.protocols.threads import FlushThread
 from helix_temporal.views import SessionViews
-from helix_temporal.views.models import ConversationPage, SessionOverview
+from helix_temporal.views.models import SessionOverview
 from tests.unit.cli._schemas import file_of
 from tests.unit.cli._stores import add_session, call, conversation, fill, json_of, variables_of
 
@@ -344,12 +343,6 @@ def test_the_context_of_a_step_is_that_of_its_answer(variables: dict[str, str]) 
     assert_fits("session context", by_turn)
     assert by_turn == by_position
     assert [by_turn["answer"], last["answer"]] == [5, 11]
-
-
-def test_a_step_that_a_turn_has_not_is_not_found() -> None:
-    """It says which there are."""
-    with pytest.raises(NotFoundError, match="no model has answered"):
-        choose_answer(ConversationPage(session_id="s", thread_id="s"), None)
 
 
 @pytest.mark.parametrize(

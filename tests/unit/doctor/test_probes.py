@@ -1,7 +1,7 @@
 """Checks are made side by side: what hangs or breaks is one line, and the others are told."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -72,6 +72,40 @@ def test_a_report_is_as_bad_as_the_worst_of_its_checks() -> None:
     )
     told = [CheckReport.of(each).status for each in ([], [well], [warned, well], [well, failed, warned])]
     assert told == ["ok", "ok", "warning", "failed"]
+
+
+@pytest.fixture
+async def silent_address() -> AsyncIterator[str]:
+    """A port on which somebody listens, takes what comes and never answers."""
+    hung_up = asyncio.Event()
+
+    async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await hung_up.wait()
+        writer.close()
+
+    server = await asyncio.start_server(say_nothing, "127.0.0.1", 0)
+    host, port = server.sockets[0].getsockname()
+    yield f"{host}:{port}"
+    hung_up.set()
+    server.close()
+
+
+async def test_a_silent_temporal_is_one_line(tmp_path: Path, silent_address: str) -> None:
+    """Workers, maintenance and schedules are asked there too: four failures would look like four faults."""
+    report = await check_deployment(
+        {"HELIX_DATA_DIRECTORY": str(tmp_path), "HELIX_TEMPORAL_ADDRESS": silent_address}, within=0.3
+    )
+    away = [(each.about, each.name, each.server) for each in report.checks if each.away]
+    assert away == [("temporal", "server", "temporal")]
+
+
+async def test_silences_of_two_servers_are_two_lines(silent_address: str) -> None:
+    """Each has to be looked after, though the same is said of both."""
+    report = await check_deployment(
+        {"HELIX_REDIS_URL": f"redis://{silent_address}/0", "HELIX_TEMPORAL_ADDRESS": silent_address},
+        within=0.3,
+    )
+    assert [each.about for each in report.checks if each.away] == ["redis", "temporal"]
 
 
 async def test_a_deployment_on_one_disk_is_checked_without_servers(tmp_path: Path) -> None:

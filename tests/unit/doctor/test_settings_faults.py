@@ -54,7 +54,41 @@ def test_settings_that_are_well_are_one_line() -> None:
         (
             {"redis_url": "rediss://elsewhere/0", "s3_bucket": None, "cold_directory": Path("/cold")},
             "warning",
-            "the archive is a directory of one machine",
+            "threads are in Redis at elsewhere, on another one",
+        ),
+        (
+            {
+                "redis_url": None,
+                "postgres_dsn": "postgresql://elsewhere/x",
+                "s3_bucket": None,
+                "cold_directory": Path("/cold"),
+            },
+            "warning",
+            "threads are in PostgreSQL at elsewhere, on another one",
+        ),
+        (
+            {"postgres_dsn": "postgresql://me@elsewhere/x", "allow_plaintext": True},
+            "warning",
+            "may pass unencrypted to PostgreSQL at elsewhere;",
+        ),
+        (
+            {"postgres_dsn": "postgresql://localhost/x?host=elsewhere", "allow_plaintext": True},
+            "warning",
+            "may pass unencrypted to PostgreSQL at elsewhere;",
+        ),
+        (
+            {
+                "temporal_address": "elsewhere:7233",
+                "s3_endpoint": "http://s3:1",
+                "allow_plaintext": True,
+            },
+            "warning",
+            "may pass unencrypted to S3 at s3 and Temporal at elsewhere;",
+        ),
+        (
+            {"redis_url": "redis+sentinel://one,two/shop", "allow_plaintext": True},
+            "warning",
+            "may pass unencrypted to Redis at one, two;",
         ),
     ],
 )
@@ -63,6 +97,33 @@ def test_a_setting_that_does_not_do_what_it_seems_to_is_named(
 ) -> None:
     """With what to do; each is a mistake that somebody has searched for."""
     assert [each for each in find_faults(**values) if each[0] == status and said in each[1]]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"temporal_address": "shop.tmprl.cloud:7233", "temporal_tls": True},
+        {"redis_url": "redis://127.0.0.2/0"},
+        {"redis_url": "unix:///run/redis.sock"},
+        {"redis_url": "redis+sentinel://localhost,[::1]/shop"},
+        {"redis_url": None, "postgres_dsn": "postgresql:///x?host=/run/postgresql"},
+    ],
+)
+def test_a_store_on_this_machine_may_have_its_archive_there(values: dict[str, Any]) -> None:
+    """Where Temporal is says nothing of it: a worker at home may well use Temporal Cloud."""
+    assert find_faults(**{"s3_bucket": None, "cold_directory": Path("/cold"), **values}) == []
+
+
+def test_servers_that_are_spoken_to_by_tls_alone_draw_no_warning() -> None:
+    """The setting may stand in a file for all environments."""
+    servers = {
+        "redis_url": "rediss://elsewhere/0",
+        "postgres_dsn": "postgresql://elsewhere/x?sslmode=verify-full",
+        "session_store": "postgres",
+        "temporal_address": "elsewhere:7233",
+        "temporal_tls": True,
+    }
+    assert find_faults(**servers, allow_plaintext=True) == []
 
 
 def test_no_secret_is_told() -> None:

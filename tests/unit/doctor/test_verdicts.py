@@ -12,26 +12,33 @@ from temporalio.api.deployment.v1 import WorkerDeploymentOptions, WorkerDeployme
 from temporalio.api.namespace.v1 import NamespaceConfig
 from temporalio.api.taskqueue.v1 import PollerInfo, TaskQueueVersioningInfo
 from temporalio.api.workflowservice.v1 import DescribeNamespaceResponse, DescribeTaskQueueResponse
-from temporalio.client import WorkflowExecutionStatus
 
 from helix_temporal.doctor.checks import Check
-from helix_temporal.doctor.clocks import Asked, check_clock
-from helix_temporal.doctor.schedules import ScheduleStatus, judge_schedule, judge_schedules
+from helix_temporal.doctor.clocks import ClockQuestion, check_clock
+from helix_temporal.doctor.schedules import judge_schedule, judge_schedules
 from helix_temporal.doctor.stores import check_disk, judge_postgres, judge_redis
 from helix_temporal.doctor.temporal import judge_namespace, judge_pollers, judge_versions
 from helix_temporal.settings import Settings
 from helix_temporal.stores.protocols.server_facts import PostgresFacts, RedisFacts
+from helix_temporal.views.models import Millis, ScheduleFacts, ScheduleRun
 
 NOW = datetime(2026, 11, 29, 12, tzinfo=UTC)
 REDIS = RedisFacts("localhost", "Valkey 8.1", "noeviction", True, False, 100, 1000, 1, 0)
 POSTGRES = PostgresFacts("localhost", "16.2", 7, 7, 10, 100, 0)
-SCHEDULE = ScheduleStatus(
-    "s",
-    made_at=NOW - timedelta(days=9),
-    every=timedelta(minutes=1),
-    last_started=NOW - timedelta(seconds=30),
-    last_status=WorkflowExecutionStatus.COMPLETED,
-    last_workflow="w",
+
+
+def ago(**span: float) -> Millis:
+    """A moment before now."""
+    return int((NOW - timedelta(**span)).timestamp() * 1000)
+
+
+def ran(status: str, **span: float) -> dict[str, Any]:
+    """A schedule's last run, so long ago."""
+    return {"recent": (ScheduleRun(at=ago(**span), workflow_id="w", status=status),)}
+
+
+SCHEDULE = ScheduleFacts(
+    schedule_id="s", kind="sweep", every=60_000, made_at=ago(days=9), **ran("completed", seconds=30)
 )
 
 
@@ -76,12 +83,12 @@ def test_a_postgres_whose_connections_run_out_is_told() -> None:
 )
 def test_a_difference_of_clocks_leaves_out_the_time_of_the_question(there: float, difference: float) -> None:
     """An answer that took a second is no second of difference."""
-    assert Asked(100.0, 101.0).find_difference(there) == pytest.approx(difference)
+    assert ClockQuestion(100.0, 101.0).find_difference(there) == pytest.approx(difference)
 
 
 def test_a_clock_in_whole_seconds_is_not_behind() -> None:
     """HTTP dates have no fractions."""
-    assert Asked(100.9, 100.95).find_difference(100.0, resolution=1.0) == 0.0
+    assert ClockQuestion(100.9, 100.95).find_difference(100.0, resolution=1.0) == 0.0
 
 
 @pytest.mark.parametrize(("difference", "status"), [(0.5, "ok"), (-5.0, "warning"), (90.0, "failed")])
@@ -94,25 +101,28 @@ def test_clocks_that_differ_are_told(difference: float, status: str) -> None:
     ("changes", "status", "said"),
     [
         ({}, "ok", "every 60 s, last run 30 s ago"),
-        ({"last_started": None, "last_status": None, "made_at": NOW}, "ok", "has not run yet"),
-        ({"exists": False}, "warning", "is not there; helix-temporal maintenance makes it"),
+        ({"recent": (), "made_at": ago(seconds=0)}, "ok", "has not run yet"),
+        ({"problem": "it is not there"}, "warning", "schedule 's': it is not there"),
         ({"paused": True, "note": "incident"}, "warning", "is paused (incident)"),
-        ({"last_status": WorkflowExecutionStatus.FAILED}, "failed", "its last run failed"),
-        ({"last_status": WorkflowExecutionStatus.RUNNING}, "ok", "last run"),
-        ({"last_started": NOW - timedelta(hours=3)}, "warning", "has not run for 3 hours"),
-        ({"every": timedelta(days=1), "last_started": NOW - timedelta(hours=30)}, "ok", "30 hours ago"),
+        (ran("failed", seconds=30), "failed", "its last run failed"),
+        (ran("terminated", seconds=30), "failed", "its last run terminated"),
+        (ran("running", seconds=30), "ok", "last run"),
+        (ran("", seconds=30), "ok", "last run"),
+        (ran("completed", hours=3), "warning", "has not run for 3 hours"),
+        ({"recent": (), "made_at": ago(hours=3)}, "warning", "has not run for 3 hours"),
+        ({"every": 86_400_000, **ran("completed", hours=30)}, "ok", "30 hours ago"),
     ],
 )
 def test_a_schedule_that_does_nothing_is_told(changes: dict[str, Any], status: str, said: str) -> None:
     """What is terminated is then archived by nobody, and nobody notices for weeks."""
-    found = judge_schedule("sweep", replace(SCHEDULE, **changes), NOW)
+    found = judge_schedule(SCHEDULE.model_copy(update=changes), NOW)
     assert (found.status, said in found.says) == (status, True), found.says
 
 
 def test_schedules_that_nobody_made_are_one_line() -> None:
     """Where one of them is missing it is named; where all are, nobody runs maintenance."""
-    gone = ScheduleStatus("s", exists=False)
-    told = [judge_schedules(each, NOW) for each in ({"a": gone, "b": gone}, {"a": gone, "b": SCHEDULE})]
+    gone = ScheduleFacts(schedule_id="s", kind="a", problem="it is not there")
+    told = [judge_schedules(each, NOW) for each in ((), (gone, SCHEDULE))]
     assert [[each.name for each in checks if each.status == "warning"] for checks in told] == [
         ["schedules"],
         ["a"],
@@ -140,17 +150,18 @@ def poller(ago: float = 1.0, build: str = "") -> PollerInfo:
 @pytest.mark.parametrize(
     ("workflows", "activities", "status", "said"),
     [
-        ([poller()], [poller()], "ok", "'q' is polled by worker-1"),
+        ([1.0], [1.0], "ok", "'q' is polled by worker-1"),
         ([], [], "warning", "start helix-temporal worker"),
-        ([poller(600)], [], "warning", "start helix-temporal worker"),
-        ([poller()], [], "warning", "are all their slots taken?"),
+        ([600.0], [], "warning", "start helix-temporal worker"),
+        ([1.0], [], "warning", "are all their slots taken?"),
     ],
 )
 def test_a_queue_that_nobody_polls_is_told(
-    workflows: list[PollerInfo], activities: list[PollerInfo], status: str, said: str
+    workflows: list[float], activities: list[float], status: str, said: str
 ) -> None:
     """One that was polled ten minutes ago has lost its worker."""
-    found = judge_pollers("workers", "q", {"workflow tasks": workflows, "activities": activities})
+    polled = {"workflow tasks": list(map(poller, workflows)), "activities": list(map(poller, activities))}
+    found = judge_pollers("workers", "q", polled)
     assert (found.status, said in found.says) == (status, True), found.says
 
 

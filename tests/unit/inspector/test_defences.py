@@ -137,10 +137,12 @@ async def test_a_cookie_of_another_port_is_not_ours(app: Starlette) -> None:
 
 
 async def test_the_token_counts_on_this_machine_alone(app: Starlette) -> None:
-    """Mounted by mistake in an application that the world reaches, it stays shut."""
+    """Mounted by mistake in an application that the world reaches, it stays shut: to link and cookie."""
+    cookie = f"helix_inspector_token_8377={app.state.access.token}"
     async with asking(app, client="203.0.113.7") as stranger:
-        answer = await stranger.get(f"/?token={app.state.access.token}")
-    assert answer.status_code == 403
+        by_link = await stranger.get(f"/?token={app.state.access.token}")
+        by_cookie = await stranger.get("/", headers={"Cookie": cookie})
+    assert [by_link.status_code, by_cookie.status_code] == [403, 403]
 
 
 @pytest.mark.parametrize(
@@ -198,6 +200,14 @@ async def test_nothing_is_changed_from_another_page(
     """A page in another tab can send forms; the browser says where they come from."""
     async with holding_link(app) as browser:
         answer = await browser.request(method, "/sessions/s/approve", headers=headers)
+    assert answer.status_code == 403
+
+
+@pytest.mark.parametrize("origin", ["http://127.0.0.1:8377", "ftp://127.0.0.1:8377", "127.0.0.1:8377"])
+async def test_over_tls_a_page_without_it_is_another(app: Starlette, origin: str) -> None:
+    """Whoever can change pages that are not encrypted must not get at those that are."""
+    async with holding_link(app, base="https://127.0.0.1:8377") as browser:
+        answer = await browser.post("/sessions/s/approve", headers={"Origin": origin})
     assert answer.status_code == 403
 
 

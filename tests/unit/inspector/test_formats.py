@@ -5,6 +5,7 @@ from decimal import Decimal
 import pytest
 
 from helix_temporal.inspector import formats
+from helix_temporal.models import amounts
 
 NOW = 1_764_398_412_000
 SECOND, MINUTE, HOUR, DAY = 1000, 60_000, 3_600_000, 86_400_000
@@ -24,7 +25,7 @@ SECOND, MINUTE, HOUR, DAY = 1000, 60_000, 3_600_000, 86_400_000
 )
 def test_a_duration_has_its_two_largest_units(millis: int | None, text: str) -> None:
     """Whoever compares two calls reads their sizes at a glance."""
-    assert formats.format_duration(millis) == text
+    assert amounts.format_duration(millis) == text
 
 
 @pytest.mark.parametrize(
@@ -73,7 +74,7 @@ def test_tokens_have_few_digits(count: int, text: str) -> None:
 )
 def test_a_cost_below_ten_cents_has_four_digits(usd: str | None, text: str) -> None:
     """A single call costs a fraction of a cent: two digits would show nothing."""
-    assert formats.format_cost(None if usd is None else Decimal(usd)) == text
+    assert amounts.format_cost(None if usd is None else Decimal(usd)) == text
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import pytest
 from starlette.datastructures import QueryParams
 
-from helix_temporal.inspector.list_query import read_query, read_time, widen_for_calls
+from helix_temporal.inspector.list_query import read_query, widen_for_calls
 from helix_temporal.models.states import SessionStatus
 
 NOW = 1_764_398_412_000  # 2025-11-29 06:40:12
@@ -46,13 +46,15 @@ def test_days_are_those_of_utc(when: str, since: int, until: int | None) -> None
         ("2025-11-29", MIDNIGHT),
         ("2025-11-29T06:40:12", NOW),
         ("2025-11-29T07:40:12+01:00", NOW),
-        ("1969-01-01", None),
-        ("tomorrow", None),
+        ("2h", NOW - 2 * 3_600_000),
+        ("7d", NOW - 7 * DAY),
+        ("yesterday", MIDNIGHT - DAY),
     ],
 )
-def test_a_time_is_a_date_or_a_date_with_a_time(text: str, millis: int | None) -> None:
-    """Without an offset it is in UTC."""
-    assert read_time(text) == millis
+def test_a_time_is_what_commands_take(text: str, millis: int) -> None:
+    """Who knows ``--since 2h`` writes it into the page; without an offset a date is in UTC."""
+    query = read_query(QueryParams({"since": text}), NOW)
+    assert (query.since, query.problems) == (millis, ())
 
 
 @pytest.mark.parametrize(

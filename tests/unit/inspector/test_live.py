@@ -164,6 +164,23 @@ async def test_a_viewer_has_so_many_streams_and_others_have_theirs(
             assert again.status_code == 200
 
 
+async def test_viewers_without_a_name_do_not_share_the_streams_of_one(
+    backends: Backends, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An application that names nobody has many viewers: the twenty-first must not be kept waiting."""
+    monkeypatch.setattr(live, "MAX_STREAMS_OF_VIEWER", 1)
+    monkeypatch.setattr(live, "MAX_STREAMS", 2)
+    app = create_inspector(backends, authorise=lambda request: Viewer())
+    async with (
+        served(app) as port,
+        http_client(port) as http,
+        following(http) as (one, _),
+        following(http) as (two, _),
+        following(http) as (three, _),
+    ):
+        assert [each.status_code for each in (one, two, three)] == [200, 200, 503]
+
+
 async def test_all_end_with_the_server(backends: Backends) -> None:
     """A stream has no end of its own, and a server that waits for it never goes."""
     app = make_app(backends)

@@ -175,6 +175,40 @@ async def test_an_aborted_attempt_stands_in_its_turn(scene: Scene, browser: http
     assert (await browser.get("/sessions/s1/timeline")).text.count("discarded") >= 1
 
 
+async def test_a_failed_call_of_an_aborted_turn_leads_to_what_is_known_of_it(
+    scene: Scene, browser: httpx.AsyncClient
+) -> None:
+    """Turns that fail are aborted: these are the calls that people come for."""
+    writer = await scene.begin("s1")
+    await writer.turn(user("u1"), answer("a1"))
+    run = await writer.start()
+    await writer.record_tool_call("a2", run, success=False)
+    await writer.end(RunStatus.ABORTED)
+    calls = await browser.get("/calls", params={"session": "s1", "failed": "1"})
+    assert calls.text.count('class="found"') == 1
+    pages = await crawl(browser, "/calls?session=s1&failed=1")
+    assert {path: status for path, status in pages.items() if status != 200} == {}
+    (link,) = re.findall(r'href="([^"]+)#attempt-2"', calls.text)
+    page = await browser.get(html.unescape(link))
+    assert "Turn 2 is in the thread no more" in page.text
+    assert page.text.count('id="attempt-2" open') == 1
+
+
+async def test_a_turn_that_was_taken_back_is_told_from_each_link_to_it(
+    scene: Scene, browser: httpx.AsyncClient
+) -> None:
+    """The timeline has all runs, and each leads to something; a number that never was does not."""
+    writer = await scene.begin("s1")
+    await writer.turn(user("u1"), answer("a1"))
+    await writer.turn(user("u2"), answer("a2"))
+    await writer.turn(user("u3"), answer("a3"))
+    await writer.rewind(2, "a1")
+    pages = await crawl(browser, "/sessions/s1/timeline", "/sessions/s1/turns/2", "/sessions/s1/turns/3")
+    assert {path: status for path, status in pages.items() if status != 200} == {}
+    assert 'id="attempt-3" open' in (await browser.get("/sessions/s1/turns/3")).text
+    assert (await browser.get("/sessions/s1/turns/4")).status_code == 400
+
+
 async def test_what_a_filter_does_not_understand_is_told(scene: Scene, browser: httpx.AsyncClient) -> None:
     """A list that silently shows more than was asked for misleads."""
     await write_session(scene, "s1")

@@ -1,5 +1,6 @@
 """Transcripts, chat messages and agent files."""
 
+import hashlib
 import json
 from typing import Any
 
@@ -19,7 +20,7 @@ from helix_temporal.session.record import SessionRecord, encode_record
 from helix_temporal.session_files import FORMATS
 from helix_temporal.stores.protocols.hot import StepAppend
 from helix_temporal.stores.protocols.threads import OpenThread
-from tests.unit.session_files._scenes import export_bytes, make_session, make_tree, open_memory
+from tests.unit.session_files._scenes import export_bytes, export_whole, make_session, make_tree, open_memory
 
 
 async def _export(name: str, *messages: Message | StoredMessage, instructions: str | None = None) -> str:
@@ -145,3 +146,12 @@ async def test_instructions_alone_are_json(name: str) -> None:
         record = encode_record(SessionRecord(instructions="Be brief."))
         await stores.threads.open(OpenThread("s", 1, "workflow", slice=record))
         json.loads(await export_bytes(stores, file_format=FORMATS[name]))
+
+
+@pytest.mark.parametrize("name", ["md", "openai", "af"])
+async def test_the_checksum_is_that_of_the_file(name: str) -> None:
+    """Whoever keeps it compares it with what ``sha256sum`` prints; of two formats it was of a part."""
+    async with open_memory() as stores:
+        await make_session(stores)
+        data, exported = await export_whole(stores, file_format=FORMATS[name])
+        assert (exported.sha256, exported.bytes) == (hashlib.sha256(data).hexdigest(), len(data))

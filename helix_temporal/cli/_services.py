@@ -1,4 +1,4 @@
-"""How commands run that serve: what they need, and what they log."""
+"""How commands run that serve: until a signal, and what they log."""
 
 import asyncio
 import logging
@@ -9,23 +9,8 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from helix_temporal.cli._errors import exit_on_error
-from helix_temporal.errors import InvalidConfigError, error_class
-from helix_temporal.settings import Settings
+from helix_temporal.errors import error_class
 from helix_temporal.slots import DrainedActivities
-
-
-def check_stores_shared(settings: Settings) -> None:
-    """Refuse to look for threads, or to keep them, in this process's own memory.
-
-    Raises:
-        InvalidConfigError: No store is named that other processes have, too.
-    """
-    if settings.threads_in == "memory" and not settings.has_cold_tier:
-        raise InvalidConfigError(
-            "there is no store of threads that this command can reach; set what the session workers have of "
-            "HELIX_REDIS_URL, HELIX_POSTGRES_DSN, HELIX_DATA_DIRECTORY, HELIX_S3_BUCKET, HELIX_COLD_DIRECTORY"
-        )
-
 
 _ATTEMPT_FAILED: Final = "Completing activity as failed"
 """What the SDK logs of an attempt of an activity, with the traceback."""

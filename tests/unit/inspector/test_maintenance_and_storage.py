@@ -5,8 +5,8 @@ from typing import Any, cast
 from helix_temporal.backends import Backends
 from helix_temporal.inspector import Viewer, create_inspector
 from helix_temporal.inspector.page_request import InspectorSettings, PageLinks, PageRequest
-from helix_temporal.inspector.pages.details import describe_audit
 from helix_temporal.inspector.pages.maintenance import show_schedules
+from helix_temporal.inspector.pages.storage import describe_audit
 from helix_temporal.settings import Settings
 from helix_temporal.stores.protocols.threads import Audit
 from helix_temporal.views.models import ScheduleFacts, ScheduleRun
@@ -20,7 +20,9 @@ def make_page(**settings: Any) -> PageRequest:
 
 def test_a_schedule_that_failed_says_why_and_leads_to_temporal() -> None:
     """Whoever is on call reads the reason here, and the history there."""
-    failed = ScheduleRun(at=1_764_398_412_000, workflow_id="m/keep", run_id="r-1", failure="S3Error: 503")
+    failed = ScheduleRun(
+        at=1_764_398_412_000, workflow_id="m/keep", run_id="r-1", status="failed", failure="S3Error: 503"
+    )
     schedules = (
         ScheduleFacts(schedule_id="m/keep", kind="keep", recent=(failed,)),
         ScheduleFacts(schedule_id="m/sweep", kind="sweep", paused=True, note="for <the> migration"),

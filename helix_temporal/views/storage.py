@@ -4,14 +4,15 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from helix_temporal.coldtier import TieredThreads
-from helix_temporal.errors import HelixError, ThreadNotFoundError
+from helix_temporal.errors import ThreadNotFoundError
 from helix_temporal.models.states import SessionState
 from helix_temporal.models.stored_messages import size_of
 from helix_temporal.stores.protocols.hot import HotHeader
 from helix_temporal.stores.protocols.threads import Audit, ThreadFacts, ThreadStore
-from helix_temporal.views.access import PASSING, ViewedSessions, describe_problem
+from helix_temporal.views.access import ViewedSessions
 from helix_temporal.views.models import SegmentPlace, ThreadPlace
-from helix_temporal.views.thread_parts import NO_ANSWER, read_hot_header, wait_for_archive
+from helix_temporal.views.problems import PARTIAL_READ_ERRORS, describe_problem, wait_for_archive
+from helix_temporal.views.thread_parts import read_hot_header
 
 MAX_SEGMENTS: Final = 2_000
 """Of one archive, that are listed: the newest ones."""
@@ -31,8 +32,8 @@ async def find_thread(viewed: ViewedSessions, thread_id: str) -> FoundThread:
         return FoundThread(await wait_for_archive(lambda: viewed.threads.read_facts(thread_id)))
     except ThreadNotFoundError:
         return FoundThread()
-    except (*PASSING, TimeoutError) as error:
-        problem = describe_problem(error) if isinstance(error, HelixError) else NO_ANSWER
+    except PARTIAL_READ_ERRORS as error:
+        problem = describe_problem(error)
     header = await read_hot_header(viewed.threads, thread_id)
     return FoundThread(None if header is None else _facts_of(header), problem)
 
@@ -81,7 +82,7 @@ def place_of(thread_id: str, found: FoundThread, *, archives: bool) -> ThreadPla
 
 async def read_place(viewed: ViewedSessions, state: SessionState) -> ThreadPlace:
     """How a session's thread is stored, with the objects of its archive; reads no message."""
-    thread_id = state.thread_id or state.session_id
+    thread_id = state.messages_thread_id
     found = await find_thread(viewed, thread_id)
     place = place_of(thread_id, found, archives=viewed.threads.archives)
     # One that has not answered is not waited for again.
@@ -97,7 +98,7 @@ async def verify_thread(viewed: ViewedSessions, state: SessionState) -> Audit | 
     """
     if not isinstance(viewed.threads, TieredThreads):
         return None
-    return await viewed.threads.upkeep.audit(state.thread_id or state.session_id)
+    return await viewed.threads.upkeep.audit(state.messages_thread_id)
 
 
 async def _read_archive(threads: ThreadStore, thread_id: str) -> dict[str, Any]:
@@ -106,8 +107,8 @@ async def _read_archive(threads: ThreadStore, thread_id: str) -> dict[str, Any]:
         return {}
     try:
         return await wait_for_archive(lambda: _list_archive(threads, thread_id))
-    except (*PASSING, TimeoutError) as error:
-        return {"problem": describe_problem(error) if isinstance(error, HelixError) else NO_ANSWER}
+    except PARTIAL_READ_ERRORS as error:
+        return {"problem": describe_problem(error)}
 
 
 async def _list_archive(threads: TieredThreads, thread_id: str) -> dict[str, Any]:

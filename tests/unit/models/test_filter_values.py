@@ -1,10 +1,10 @@
-"""Times as people give them."""
+"""Times and pairs as people give them."""
 
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from helix_temporal.cli.times import parse_time
+from helix_temporal.models.filter_values import parse_pair, parse_time
 
 NOW = datetime(2026, 11, 29, 1, 30, tzinfo=timezone(timedelta(hours=2)))
 """23:30 of the day before in UTC."""
@@ -36,3 +36,24 @@ def test_anything_else_is_refused(text: str) -> None:
     """A misspelt time must not list all sessions; the message says what is a time."""
     with pytest.raises(ValueError, match="yesterday"):
         parse_time(text, NOW)
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("plan=gold", ("plan", "gold")),
+        (" a = b ", ("a", " b ")),
+        ("a=b=c", ("a", "b=c")),
+        ("a=", ("a", "")),
+    ],
+)
+def test_a_pair_has_a_key_and_a_value(text: str, meant: tuple[str, str]) -> None:
+    """A value may be empty, or have blanks and signs of its own."""
+    assert parse_pair(text) == meant
+
+
+@pytest.mark.parametrize("text", ["", "plan", "=gold", "  =gold"])
+def test_what_is_no_pair_is_refused(text: str) -> None:
+    """It would be a filter that finds nothing."""
+    with pytest.raises(ValueError, match="key=value expected"):
+        parse_pair(text)

@@ -1,4 +1,4 @@
-"""Times as people give them to commands."""
+"""Times and pairs as people give them to filters: of commands, and on pages."""
 
 import re
 from datetime import UTC, datetime, time, timedelta
@@ -37,3 +37,15 @@ def _find_time(text: str, now: datetime) -> datetime:
     except (ValueError, OverflowError):
         raise ValueError(f"{text[:40]!r} is no time; {_EXPECTED} expected") from None
     return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+
+
+def parse_pair(text: str) -> tuple[str, str]:
+    """The two sides of ``key=value``; the value stays as it is: it may be empty, and have signs and blanks.
+
+    Raises:
+        ValueError: There is no key, or no ``=``; the message says what is expected.
+    """
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise ValueError(f"{text[:80]!r} is no pair; key=value expected")
+    return key.strip(), value

@@ -1,0 +1,123 @@
+"""What sessions, turns, runs and parts of a context are called on pages, and which runs are told apart."""
+
+from typing import Final
+
+from pydantic import JsonValue
+
+from helix_temporal.models.states import ErrorInfo
+from helix_temporal.views.models import (
+    ContextPart,
+    ConversationPage,
+    ConversationTurn,
+    SessionOverview,
+    TurnAttempt,
+    WaitingFor,
+)
+
+_WAITS: Final = {
+    "approval": "approval",
+    "client": "the client's result",
+    "sub_agent": "a sub-agent",
+}
+PART_NAMES: Final = {
+    "instructions": "Instructions",
+    "tools": "Tools",
+    "summary": "Summary",
+    "message": "Messages",
+    "input": "Input",
+}
+
+
+def name_wait(waiting: WaitingFor) -> str:
+    """For what somebody waits, after "waits for"."""
+    return _WAITS[waiting.kind]
+
+
+def name_session(overview: SessionOverview) -> str:
+    """The title; of a sub-agent's session without one its agent, as its id was made by us; else the id."""
+    made = overview.agent if overview.parent_session_id is not None else ""
+    return overview.title or made or overview.session_id
+
+
+def name_turn(turn: ConversationTurn) -> str:
+    """A turn's name on the page."""
+    return f"Turn {turn.number}" if turn.number is not None else f"From message {turn.start}"
+
+
+def anchor_turn(turn: ConversationTurn) -> str:
+    """A turn's anchor on its page: ``turn-17``."""
+    return f"turn-{turn.number}" if turn.number is not None else f"at-{turn.start}"
+
+
+def split_attempts(turn: ConversationTurn) -> tuple[tuple[TurnAttempt, ...], TurnAttempt | None]:
+    """The attempts of a turn that were thrown away, and the one whose messages are in the thread."""
+    kept = [each for each in turn.attempts if each.kept]
+    return tuple(filter(is_discarded, turn.attempts)), kept[-1] if kept else None
+
+
+def is_discarded(attempt: TurnAttempt) -> bool:
+    """Whether a run was thrown away; one under way has left nothing in the thread yet, and may still."""
+    return not attempt.kept and not attempt.status.live
+
+
+def list_lost(conversation: ConversationPage, wanted: TurnAttempt | None = None) -> tuple[TurnAttempt, ...]:
+    """Attempts that were thrown away and belong to no turn of the thread, with the one that is wanted."""
+    found = {each.turn: each for each in conversation.lost if is_discarded(each)}
+    if wanted is not None and is_discarded(wanted):
+        found[wanted.turn] = wanted
+    return tuple(found[turn] for turn in sorted(found))
+
+
+def describe_error(error: ErrorInfo) -> str:
+    """An error's type and message; the type once, as some messages begin with it."""
+    if not error.type or error.message.startswith(error.type):
+        return error.message
+    return f"{error.type}: {error.message}" if error.message else error.type
+
+
+def find_reason(attempt: TurnAttempt) -> str:
+    """Why a run ended as it did, where that says more than its status; empty where it doesn't."""
+    if attempt.error is not None and not attempt.kept:
+        return attempt.error.message
+    plain = {attempt.status.value, "suspended", "completed", "failed"}
+    return attempt.reason if attempt.reason and attempt.reason not in plain else ""
+
+
+def measure_attempt(attempt: TurnAttempt) -> int | None:
+    """How long a run took, in milliseconds; None while it goes on."""
+    if attempt.started_at is None or attempt.ended_at is None:
+        return None
+    return max(0, attempt.ended_at - attempt.started_at)
+
+
+def sum_tokens(attempt: TurnAttempt) -> int:
+    """All tokens of a run's model calls."""
+    return sum(each.tokens.total for each in attempt.model_calls)
+
+
+def find_answer(turn: ConversationTurn) -> int | None:
+    """The position of a turn's last message of the model; None where it has none yet."""
+    return next((each.position for each in reversed(turn.messages) if each.role == "assistant"), None)
+
+
+def is_long(text: str) -> bool:
+    """Whether a text is folded on the page."""
+    return len(text) > 1800 or text.count("\n") > 28
+
+
+def name_part(kind: str) -> str:
+    """A kind of context part as a heading."""
+    return PART_NAMES[kind]
+
+
+def name_context_part(part: ContextPart) -> str:
+    """One part of a context in its list: a tool's or a speaker's name, else its kind."""
+    if part.name:
+        return part.name
+    return part.role.capitalize() if part.role and part.kind in {"message", "input"} else name_part(part.kind)
+
+
+def show_metadata(metadata: dict[str, JsonValue]) -> tuple[tuple[str, str], ...]:
+    """Metadata whose values are plain, as text."""
+    plain = ((key, value) for key, value in metadata.items() if isinstance(value, str | int | float | bool))
+    return tuple((key, str(value).lower() if isinstance(value, bool) else str(value)) for key, value in plain)

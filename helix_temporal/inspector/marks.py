@@ -1,0 +1,91 @@
+"""How far sessions, runs, calls and schedules are: a word, and the tone in which it is shown."""
+
+from typing import Final, Literal, NamedTuple
+
+from helix_temporal.models.checkpoints import RunStatus
+from helix_temporal.models.states import SessionStatus
+from helix_temporal.views.models import (
+    ConversationCall,
+    ScheduleFacts,
+    SessionOverview,
+    SessionView,
+    TurnAttempt,
+)
+
+Tone = Literal["calm", "good", "busy", "wait", "bad"]
+_SESSION_TONES: Final[dict[SessionStatus, Tone]] = {
+    SessionStatus.ACTIVE: "good",
+    SessionStatus.PAUSED: "wait",
+    SessionStatus.INTERRUPTED: "wait",
+    SessionStatus.COMPLETED: "calm",
+    SessionStatus.FAILED: "bad",
+}
+_RUN_WORDS: Final[dict[RunStatus, tuple[str, Tone]]] = {
+    RunStatus.RUNNING: ("running", "busy"),
+    RunStatus.COMPLETED: ("completed", "calm"),
+    RunStatus.FAILED: ("failed", "bad"),
+    RunStatus.INTERRUPTED: ("interrupted", "wait"),
+    RunStatus.ABORTED: ("aborted", "bad"),
+    RunStatus.SUSPENDED_CLIENT_TOOL: ("waits for an answer", "wait"),
+    RunStatus.SUSPENDED_AWAITING_CHILDREN: ("waits for sub-agents", "wait"),
+    RunStatus.SUSPENDED_STEP_PARTIAL: ("waits in a step", "wait"),
+    RunStatus.SUPERSEDED: ("superseded", "calm"),
+}
+_CALL_WORDS: Final[dict[str, tuple[str, Tone]]] = {
+    "running": ("running", "busy"),
+    "waiting": ("waiting", "wait"),
+    "done": ("done", "good"),
+    "failed": ("failed", "bad"),
+    "denied": ("denied", "bad"),
+    "expired": ("expired", "bad"),
+    "unanswered": ("no result", "wait"),
+}
+OPEN_CALLS: Final = frozenset({"failed", "waiting", "denied", "expired"})
+"""Calls that a page shows open: somebody has to look at them."""
+
+
+class Mark(NamedTuple):
+    """A word with the tone in which it is shown."""
+
+    word: str
+    tone: Tone
+
+
+def mark_session(overview: SessionOverview) -> Mark:
+    """What a session is."""
+    return Mark(overview.status.value, _SESSION_TONES[overview.status])
+
+
+def mark_now(session: SessionView) -> Mark:
+    """What a session does at present: ``running``, ``waiting``, ``idle``, or its last status."""
+    run = session.live_run
+    if run is not None and run.status is RunStatus.RUNNING:
+        return Mark("running", "busy")
+    if run is not None or session.waiting:
+        return Mark("waiting", "wait")
+    status = session.overview.status
+    return Mark("idle", "calm") if status is SessionStatus.ACTIVE else mark_session(session.overview)
+
+
+def mark_run(attempt: TurnAttempt) -> Mark:
+    """How far a run of a turn is."""
+    return Mark(*_RUN_WORDS[attempt.status])
+
+
+def mark_call(call: ConversationCall) -> Mark:
+    """How far a tool call is."""
+    return Mark(*_CALL_WORDS[call.status])
+
+
+def is_open(call: ConversationCall) -> bool:
+    """Whether a call is shown open."""
+    return call.status in OPEN_CALLS
+
+
+def mark_schedule(schedule: ScheduleFacts) -> Mark:
+    """How a schedule of maintenance goes: its newest run counts."""
+    if schedule.problem or (schedule.recent and schedule.recent[0].is_failed):
+        return Mark("last run failed" if not schedule.problem else "not known", "bad")
+    if schedule.paused:
+        return Mark("paused", "wait")
+    return Mark("running", "busy") if schedule.running else Mark("on schedule", "good")

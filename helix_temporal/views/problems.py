@@ -1,0 +1,52 @@
+"""What a view tells instead of failing: a store that is away, an archive that is silent, damage."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+from pydantic import ValidationError
+
+from helix_temporal.errors import (
+    ArchiveCorruptError,
+    ArchiveError,
+    ColdRegressedError,
+    HelixError,
+    StoreCorruptError,
+    StoreUnavailableError,
+)
+
+T = TypeVar("T")
+
+_PATIENCE: Final = 4.0
+"""Seconds that a page waits for the archive."""
+PARTIAL_READ_ERRORS: Final = (StoreUnavailableError, StoreCorruptError, ArchiveError, ValidationError)
+"""What a view tells of in `problem`, and shows the rest."""
+_DAMAGE: Final = (StoreCorruptError, ArchiveCorruptError, ColdRegressedError, ValidationError)
+
+
+async def wait_for_archive(read: Callable[[], Awaitable[T]]) -> T:
+    """Read, and wait a few seconds at most.
+
+    Raises:
+        StoreUnavailableError: There was no answer.
+    """
+    try:
+        async with asyncio.timeout(_PATIENCE):
+            return await read()
+    except TimeoutError as error:
+        raise StoreUnavailableError(f"the archive did not answer within {_PATIENCE:.0f} s") from error
+
+
+def describe_problem(error: BaseException) -> str:
+    """What kept a view from being whole, in a line, without what was read."""
+    if isinstance(error, HelixError):
+        return f"{type(error).__name__}: {error}"[:500]
+    if isinstance(error, ValidationError):
+        # Its own text has values in it.
+        return f"ValidationError: what is stored is no {error.title}"
+    return type(error).__name__
+
+
+def describe_unread(error: BaseException) -> str:
+    """Why a part of a thread is not shown: it is damaged, or it cannot be read now."""
+    return f"{'damaged' if isinstance(error, _DAMAGE) else 'not all can be read'}: {describe_problem(error)}"

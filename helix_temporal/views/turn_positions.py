@@ -1,0 +1,199 @@
+"""Where in a thread a turn stands, or the answer of one of its steps, found by their numbers."""
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Final
+
+from helix_temporal.errors import InvalidRequestError, NotFoundError, ThreadNotFoundError
+from helix_temporal.models.checkpoints import Run
+from helix_temporal.models.states import SessionState
+from helix_temporal.models.stored_messages import StoredMessage
+from helix_temporal.models.turns import starts_in
+from helix_temporal.stores.protocols.threads import ReadPage, ThreadPage, ThreadStore
+from helix_temporal.views.access import ViewedSessions
+from helix_temporal.views.problems import PARTIAL_READ_ERRORS, wait_for_archive
+from helix_temporal.views.turn_steps import find_begin, number_steps
+
+_COUNTED: Final = 2_000
+"""Messages that are read at a time where turns or steps have to be counted."""
+_BYTES: Final = 8 * 1024 * 1024
+
+
+async def find_turn(viewed: ViewedSessions, state: SessionState, number: int) -> int:
+    """The position at which a turn begins: by its run, or counted where the session store has no runs.
+
+    The number of an attempt that was made again leads to the turn that stands in its place.
+
+    Raises:
+        InvalidRequestError: There is no such turn, or it is in the thread no more.
+        StoreUnavailableError, ArchiveError: The turns have to be counted, and the thread cannot be read.
+    """
+    if number < 1:
+        raise InvalidRequestError(f"turn {number}: turns are numbered from 1")
+    newest = None if viewed.sessions is None else await _read_run(viewed, state.session_id, None)
+    if newest is None:
+        return await _count_turns(viewed, state, number)
+    run = await _read_run(viewed, state.session_id, number)
+    if run is None or run.turn != number:
+        raise InvalidRequestError(
+            f"session {state.session_id!r} has no turn {number}: its newest is {newest.turn}"
+        )
+    if not await _stands_there(viewed, state, run):
+        raise InvalidRequestError(
+            f"turn {number} of session {state.session_id!r} is in the thread no more: it began at "
+            f"{run.start_head.position}, and its status is {run.status.value!r}"
+        )
+    return run.start_head.position
+
+
+async def find_lost_run(viewed: ViewedSessions, state: SessionState, number: int) -> Run | None:
+    """The run of a turn that is not in the thread, nor another in its place; None for any other number."""
+    run = await _read_run(viewed, state.session_id, number)
+    if run is None or run.turn != number or await _stands_there(viewed, state, run):
+        return None
+    return run
+
+
+async def _read_run(viewed: ViewedSessions, session_id: str, number: int | None) -> Run | None:
+    """The run with this number, or the last one before it; the newest where no number is given."""
+    if viewed.sessions is None:
+        return None
+    page = await viewed.sessions.list_runs(session_id, limit=1, through_turn=number, count=False)
+    return page.items[0] if page.items else None
+
+
+async def _stands_there(viewed: ViewedSessions, state: SessionState, run: Run) -> bool:
+    """Whether messages follow where the run began: its own, or those of a later attempt.
+
+    Where the thread cannot be read, who reads the page is told so.
+    """
+    head = run.start_head
+    first = max(head.position - 1, 0)
+    request = ReadPage(
+        state.messages_thread_id,
+        first,
+        head.position + 1,
+        limit=2,
+        committed_only=False,
+        whole=False,
+    )
+    try:
+        page = await wait_for_archive(lambda: viewed.threads.read(request))
+    except ThreadNotFoundError:
+        return False
+    except PARTIAL_READ_ERRORS:
+        return True
+    if page.first + len(page.messages) <= head.position:
+        return False
+    return head.position == 0 or page.messages[0].id == head.last_id
+
+
+async def _count_turns(viewed: ViewedSessions, state: SessionState, number: int) -> int:
+    thread_id = state.messages_thread_id
+    counted, position = 0, 0
+    earlier: tuple[StoredMessage, ...] = ()
+    while True:
+        page = await _read_page(viewed.threads, thread_id, position, None)
+        if page is None or not page.messages:
+            break
+        starts = _list_starts(page, earlier)
+        if counted + len(starts) >= number:
+            return page.first + starts[number - counted - 1]
+        counted, position = counted + len(starts), page.first + len(page.messages)
+        earlier = page.messages[-1:]
+        if page.after is None:
+            break
+    raise InvalidRequestError(
+        f"session {state.session_id!r} has no turn {number}: there are {counted} in {position} messages"
+    )
+
+
+def _list_starts(page: ThreadPage, earlier: Sequence[StoredMessage]) -> list[int]:
+    """Places in a page at which turns begin; ``earlier`` is the message before it, none at the begin."""
+    if not earlier:
+        return [0, *starts_in(page.messages, from_begin=True)]
+    return [at - 1 for at in starts_in([*earlier, *page.messages])]
+
+
+# ---- answers ----------------------------------------------------------------------------------------
+
+
+async def find_answer(viewed: ViewedSessions, state: SessionState, turn: int | None, step: int | None) -> int:
+    """The position of the answer that a step gave: of this turn or the newest, of its last step for None.
+
+    Raises:
+        NotFoundError: The turn has no such step.
+        InvalidRequestError: See `find_turn`.
+        StoreUnavailableError, ArchiveError: The turn cannot be read.
+    """
+    thread_id = state.messages_thread_id
+    if turn is None:
+        start = await _find_newest(viewed.threads, thread_id)
+    else:
+        start = await find_turn(viewed, state, turn)
+    count, last = 0, None
+    async for first, messages in _iterate_turn(viewed.threads, thread_id, start):
+        numbers = number_steps(messages, first, count)
+        found = next((at for at, number in numbers.items() if number == step), None)
+        if found is not None:
+            return found
+        count, last = count + len(numbers), max(numbers, default=last)
+    if step is None and last is not None:
+        return last
+    named = "the newest turn" if turn is None else f"turn {turn}"
+    have = f"it has steps 1 to {count}" if count else "no model has answered in it"
+    missing = "no step yet" if step is None else f"no step {step}"
+    raise NotFoundError(f"session {state.session_id!r}: {named} has {missing}; {have}")
+
+
+async def _find_newest(threads: ThreadStore, thread_id: str) -> int:
+    """Where the newest turn begins; 0 in an empty thread."""
+
+    async def read(stop: int) -> ThreadPage | None:
+        return await _read_page(threads, thread_id, 0, stop, backward=True)
+
+    try:
+        facts = await threads.read_facts(thread_id)
+    except ThreadNotFoundError:
+        return 0
+    found = await find_begin(read, facts.head.position, most=None)
+    return 0 if found is None else found.position
+
+
+async def _iterate_turn(
+    threads: ThreadStore, thread_id: str, start: int
+) -> AsyncIterator[tuple[int, Sequence[StoredMessage]]]:
+    """The messages of the turn that begins at a position, some at a time, with the position of the first."""
+    position = start
+    before: tuple[StoredMessage, ...] = ()
+    while True:
+        page = await _read_page(threads, thread_id, position, None)
+        if page is None or not page.messages:
+            return
+        starts = starts_in([*before, *page.messages], from_begin=position == 0)
+        if starts:
+            yield position, page.messages[: starts[0] - len(before)]
+            return
+        yield position, page.messages
+        if page.after is None:
+            return
+        before, position = page.messages[-1:], page.first + len(page.messages)
+
+
+async def _read_page(
+    threads: ThreadStore, thread_id: str, start: int, stop: int | None, *, backward: bool = False
+) -> ThreadPage | None:
+    """Some messages of a range; None where there is no thread."""
+    request = ReadPage(
+        thread_id,
+        start,
+        stop,
+        limit=_COUNTED,
+        max_bytes=_BYTES,
+        backward=backward,
+        committed_only=False,
+        whole=False,
+    )
+    try:
+        return await threads.read(request)
+    except ThreadNotFoundError:
+        return None

@@ -1,0 +1,171 @@
+"""What is sent by the forms: refused, answered or told to have come to nothing, each in its own words."""
+
+import json
+import logging
+from collections.abc import AsyncIterator, Mapping
+from urllib.parse import parse_qs, urlsplit
+
+import httpx
+import pytest
+from temporalio.client import Client
+
+from helix_temporal.client import SessionClient
+from helix_temporal.errors import AgentNotServedError, SessionNotFoundError, TooLargeError
+from helix_temporal.inspector import create_inspector
+from helix_temporal.inspector.actions import OUTCOMES, find_call_that_waited, name_error, read_result
+from helix_temporal.models.states import PendingClientToolCall
+from helix_temporal.models.waiting import DENIED
+from helix_temporal.stores.memory.usage import MemoryUsage
+from tests._sessions import memory_place
+from tests.unit.inspector._asking import ORIGIN, holding_link
+from tests.unit.views._scene import Scene, answer, call, result, scene_over, user
+
+WAITING = PendingClientToolCall(tool_call_id="call_0_a1", tool_name="look", kind="approval", run_id="run-1")
+
+
+@pytest.fixture
+async def scene() -> AsyncIterator[Scene]:
+    """A session whose first run waits for leave to run a tool."""
+    async with memory_place()() as place:
+        scene = scene_over(place, MemoryUsage())
+        writer = await scene.begin("s1")
+        await writer.start()
+        await writer.append(user("u1"), answer("a1", "", call()), commits=False)
+        state = await scene.sessions.load_state("s1")
+        assert state is not None
+        waits = state.model_copy(update={"pending_client_tool_calls": {WAITING.tool_call_id: WAITING}})
+        await scene.sessions.save_state("s1", waits)
+        yield scene
+
+
+@pytest.fixture
+async def browser(scene: Scene) -> AsyncIterator[httpx.AsyncClient]:
+    """A browser on an inspector that may act, and whose Temporal does not answer."""
+    temporal = await Client.connect("127.0.0.1:1", lazy=True)
+    client = SessionClient(temporal, stores=scene.stores)
+    async with holding_link(create_inspector(scene.stores, client=client, actions=True)) as opened:
+        await opened.get("/")
+        yield opened
+
+
+async def send(browser: httpx.AsyncClient, action: str, form: Mapping[str, str]) -> httpx.Response:
+    """Send a form as the page does."""
+    csrf = browser.cookies["helix_inspector_form_8377"]
+    return await browser.post(
+        f"/sessions/s1/{action}", data={"csrf": csrf, **form}, headers={"Origin": ORIGIN}
+    )
+
+
+def said(answer: httpx.Response) -> str:
+    """The outcome that the page is told."""
+    assert answer.status_code == 303, answer.text
+    return parse_qs(urlsplit(answer.headers["location"]).query)["said"][0]
+
+
+async def test_an_approval_of_another_run_is_told_before_it_is_sent(browser: httpx.AsyncClient) -> None:
+    """A page of yesterday decides on yesterday's call; today's, whose id is the same, is another."""
+    form = {"call_id": WAITING.tool_call_id, "decision": "approve"}
+    assert said(await send(browser, "approve", {**form, "run_id": "run-0"})) == "not-waiting"
+    assert said(await send(browser, "approve", {**form, "run_id": "run-1"})) == "temporal-away"
+
+
+async def test_a_result_for_a_call_of_another_run_is_told_before_it_is_sent(
+    browser: httpx.AsyncClient,
+) -> None:
+    """As for approvals."""
+    form = {"call_id": WAITING.tool_call_id, "result": "x"}
+    assert said(await send(browser, "answer", {**form, "run_id": "run-0"})) == "not-waiting"
+    assert said(await send(browser, "answer", {**form, "run_id": "run-1"})) == "temporal-away"
+
+
+async def test_what_an_action_came_to_nothing_by_is_in_the_log(
+    browser: httpx.AsyncClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The page says that the log has it; whoever looks there finds who, what, whose and why."""
+    caplog.set_level(logging.WARNING, logger="helix_temporal.inspector.actions")
+    assert said(await send(browser, "stop", {"run_id": "run-1"})) == "temporal-away"
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert "stop of session 's1' by viewer 'local'" in record.getMessage()
+    assert "client connect" in record.getMessage()
+
+
+DEEP = "[" * 100_000
+BAD_FORMS = {
+    "a reason that is too long": ("approve", {"call_id": "c", "decision": "deny", "reason": "x" * 9_000}),
+    "a call that is too long": ("approve", {"call_id": "x" * 600, "decision": "approve"}),
+    "a call of a result that is too long": ("answer", {"call_id": "x" * 600, "result": "y"}),
+    "a result that is nested too deeply": ("answer", {"call_id": "c", "result": DEEP}),
+    "a result that no thread can hold": ("answer", {"call_id": "c", "result": '{"a": NaN}'}),
+    "a result with half a character": ("answer", {"call_id": "c", "result": '"\\ud800"'}),
+    "a result nested deeper than messages": ("answer", {"call_id": "c", "result": DEEP[:200] + "]" * 200}),
+    "a mode that is none": ("stop", {"run_id": "r", "mode": "pause"}),
+    "a call that is missing": ("approve", {"decision": "approve"}),
+    "a decision that is none": ("approve", {"call_id": "c", "decision": "maybe"}),
+}
+
+
+@pytest.mark.parametrize(("action", "form"), BAD_FORMS.values(), ids=BAD_FORMS)
+async def test_a_form_that_fits_nothing_is_refused(
+    browser: httpx.AsyncClient, action: str, form: dict[str, str]
+) -> None:
+    """With what is wrong, without what was given, and not as a failure of ours."""
+    refused = await send(browser, action, form)
+    assert refused.status_code == 400
+    assert "This address asks for something" in refused.text
+    assert "xxxx" not in refused.text
+
+
+def test_what_is_not_there_is_told_as_what_was_asked_for() -> None:
+    """Whoever stops a turn knows of no call; whoever approves one knows of no turn."""
+    gone = SessionNotFoundError("session 's1' has no workflow")
+    assert name_error(gone, "stop") == "not-running"
+    assert name_error(gone, "approve") == name_error(gone, "answer") == "not-waiting"
+
+
+@pytest.mark.parametrize(
+    ("error", "name"),
+    [
+        (TooLargeError("too large"), "too-large"),
+        (TimeoutError(), "no-worker"),
+        (AgentNotServedError("nobody"), "refused"),
+    ],
+)
+def test_each_error_has_words_on_the_page(error: Exception, name: str) -> None:
+    """They are ours alone: an error's own text may quote somebody else's."""
+    assert name_error(error, "stop") == name
+    assert name in OUTCOMES
+
+
+RESULTS = [
+    ("plain", "plain"),
+    ("12", "12"),
+    ('{"a": 1}', {"a": 1}),
+    (" [1]", [1]),
+    ('"quoted"', "quoted"),
+    ("{not json", "{not json"),
+    ("", ""),
+]
+
+
+@pytest.mark.parametrize(("text", "result"), RESULTS)
+def test_a_result_is_json_where_it_looks_like_it(text: str, result: object) -> None:
+    """People type text; a tool that gives objects gets an object."""
+    assert json.dumps(read_result(text)) == json.dumps(result)
+
+
+async def test_calls_with_the_same_id_are_told_apart(scene: Scene) -> None:
+    """Some providers give all calls of an answer one id: whoever denied the first did not deny the second."""
+    writer = await scene.begin("s2")
+    asked = answer("a2", "", call(), call().model_copy(update={"name": "wipe"}), call(1))
+    denied = result("a2", 0, f"{DENIED} Not today", is_error=True)
+    await writer.turn(user("u2"), asked, denied, result("a2", 1, "wiped"), result("a2", 2))
+    turns = (await scene.views.read_turns("s2")).turns
+    names = ("call_0_a2", "call_0_a2_1", "call_1_a2", "call_9_a2")
+    found = [find_call_that_waited(turns, each) for each in names]
+    assert [(each.at, each.status) if each else None for each in found] == [
+        (0, "denied"),
+        (1, "done"),
+        (2, "done"),
+        None,
+    ]

@@ -1,0 +1,39 @@
+"""What sessions, attempts and errors are called."""
+
+from helix_temporal.inspector import labels
+from helix_temporal.models.checkpoints import RunStatus
+from helix_temporal.models.states import ErrorInfo
+from helix_temporal.views.models import (
+    ConversationPage,
+)
+from tests.unit.inspector._shown import attempt, overview, turn
+
+
+def test_a_session_is_called_by_what_people_know() -> None:
+    """Its title; an id that we made for a sub-agent tells less than its agent's name."""
+    assert labels.name_session(overview("s", title="Refund", agent="support")) == "Refund"
+    assert labels.name_session(overview("s", agent="support")) == "s"
+    assert labels.name_session(overview("s>a>x9", agent="clerk", parent_session_id="s")) == "clerk"
+
+
+def test_an_error_is_told_with_its_type_once() -> None:
+    """Some stores have the type in the message, some beside it."""
+    told = [
+        labels.describe_error(ErrorInfo(type=kind, message=message))
+        for kind, message in (("KeyError", "x"), ("", "KeyError: x"), ("KeyError", "KeyError: x"), ("A", ""))
+    ]
+    assert told == ["KeyError: x", "KeyError: x", "KeyError: x", "A"]
+
+
+def test_attempts_that_were_thrown_away_are_told_apart() -> None:
+    """They stand in their turn, dimmed; its own numbers are those of the kept one."""
+    lost, kept = attempt(run_id="a", kept=False, status=RunStatus.ABORTED), attempt(run_id="b")
+    assert labels.split_attempts(turn(1, 1, attempts=(lost, kept))) == ((lost,), kept)
+    assert labels.split_attempts(turn(1, 1)) == ((), None)
+
+
+def test_a_run_that_has_stored_nothing_yet_is_not_a_discarded_one() -> None:
+    """While the first answer is being written, nothing was thrown away."""
+    running, aborted = attempt(kept=False), attempt(kept=False, status=RunStatus.ABORTED)
+    page = ConversationPage(session_id="s", thread_id="s", lost=(running, aborted))
+    assert labels.list_lost(page) == (aborted,)

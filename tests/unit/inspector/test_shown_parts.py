@@ -1,0 +1,41 @@
+"""What a page shows of much: a part of it, in an order."""
+
+from helix_temporal.inspector.pages.conversation import cut_parts, find_shown
+from helix_temporal.inspector.pages.tree import list_branches
+from helix_temporal.views.models import (
+    ContextPart,
+    ConversationPage,
+    SessionBranch,
+)
+from tests.unit.inspector._shown import overview, turn
+
+
+def test_what_is_live_goes_on_behind_the_last_finished_turn() -> None:
+    """Else a turn would come twice, or never."""
+    page = ConversationPage(session_id="s", thread_id="s", turns=(turn(1, 4), turn(2, 3, unfinished=True)))
+    assert find_shown(page) == 104
+    assert find_shown(page.model_copy(update={"turns": page.turns[1:]})) == 200
+    assert find_shown(page.model_copy(update={"turns": ()})) == 0
+
+
+def test_a_context_of_thousands_of_parts_lists_its_ends() -> None:
+    """The instructions and the newest messages are what one looks for."""
+    parts = tuple(ContextPart(kind="message", position=n, tokens=1) for n in range(1_000))
+    shown, hidden = cut_parts(parts, 10)
+    assert [each.position for each in shown] == [0, 1, 2, 3, 4, 995, 996, 997, 998, 999]
+    assert len(hidden) == 990
+    assert cut_parts(parts[:10], 10) == (parts[:10], ())
+
+
+def test_a_tree_is_listed_from_the_top_down() -> None:
+    """Each sub-agent below the session that called it."""
+    leaf = SessionBranch(overview=overview("c"))
+    tree = SessionBranch(
+        overview=overview("a"),
+        children=(
+            SessionBranch(overview=overview("b"), children=(leaf,)),
+            SessionBranch(overview=overview("d")),
+        ),
+    )
+    rows = [(row.depth, row.branch.overview.session_id) for row in list_branches(tree)]
+    assert rows == [(0, "a"), (1, "b"), (2, "c"), (1, "d")]
