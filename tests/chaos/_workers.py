@@ -166,8 +166,8 @@ async def _serve(
     assert parent is not None
     # A worker whose campaign was killed must not live on.
     loop.add_reader(int(parent.sentinel), os._exit, 1)
-    traces = {} if spans is None else {"telemetry": Telemetry(tracer_provider=file_provider(spans))}
-    client, plugin = await connect(settings, [agent], **traces)
+    traces = None if spans is None else Telemetry(tracer_provider=file_provider(spans))
+    client, plugin = await connect(settings, [agent], telemetry=traces)
     around = Deadly(dies, ledger) if dies is not None else Boundaries()
     backends = WrappedBackends(
         settings,
