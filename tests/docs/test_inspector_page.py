@@ -12,6 +12,7 @@ from helix_temporal.inspector.live import MAX_STREAMS, MAX_STREAMS_OF_VIEWER, NE
 from helix_temporal.inspector.pages import ROUTES
 from helix_temporal.inspector.pages.conversation import TURNS
 from helix_temporal.inspector.pages.sessions import PAGE
+from helix_temporal.views.thread_parts import MAX_MESSAGES
 from tests.docs._pages import ROOT
 
 TEXT: Final = (ROOT / "docs" / "inspector.md").read_text()
@@ -38,7 +39,10 @@ def test_every_page_is_on_the_page() -> None:
 def test_the_limits_on_the_page_are_those_of_the_code() -> None:
     """Who plans for more than 20 viewers of a session reads them there."""
     limits = TEXT.partition("## Limits")[2]
-    assert f"at most {NUMBERS[TURNS]} turns, a list {NUMBERS[PAGE]} sessions" in limits
+    assert (
+        f"at most {NUMBERS[TURNS]} turns and {MAX_MESSAGES} messages, a list {NUMBERS[PAGE]} sessions"
+        in limits
+    )
     assert f"At most {NUMBERS[MAX_STREAMS_OF_VIEWER]} conversations" in limits
     assert f"by a viewer, {NUMBERS[MAX_STREAMS]} by all" in limits
     assert f"behind by more than {NUMBERS[NEW_TURNS]} turns" in limits
