@@ -47,7 +47,8 @@ def calls(
     """Find tool calls across sessions, those of the session that changed last first.
 
     --since and --until are about the time of the call.  Of each call the command is printed that shows what
-    the model was given when it made it.  --json prints one call a line.
+    the model was given when it made it, or the session's runs where the thread does not have the call any
+    more.  --json prints one call a line.
     """
     wanted = SessionFilter(user_id=user, agent=agent)
     span = parse_option_time("--since", since), parse_option_time("--until", until)
@@ -89,19 +90,29 @@ def _print_call(found: FoundCall) -> None:
     print_heading("  ".join(each for each in facts if each != NOTHING))
     turn = "" if found.turn is None else f", turn {found.turn}"
     user = "" if found.user_id is None else f", user {found.user_id}"
-    print_text(
-        make_visible(f"session {found.session_id}{user}{turn}, message {found.message_position}"), indent=2
-    )
+    place = f"message {found.message_position}" if found.in_thread else "its message is not in the thread"
+    print_text(make_visible(f"session {found.session_id}{user}{turn}, {place}"), indent=2)
     if call.arguments is not None:
         print_text(f"→ {fold_text(format_json(call.arguments))}", indent=2)
     result = call.error or (call.result if isinstance(call.result, str) else "")
     if result:
         print_text(f"← {fold_text(result)}", indent=2)
-    print_text(context_command(found.session_id, found.message_position), indent=2)
+    print_text(find_command(found), indent=2)
     print_text("")
+
+
+def find_command(found: FoundCall) -> str:
+    """The command that tells more: what the model was given; or the runs, where the thread has no message."""
+    if found.in_thread:
+        return context_command(found.session_id, found.message_position)
+    return f"helix-temporal session turns {_quote_id(found.session_id)}"
 
 
 def context_command(session_id: str, position: int) -> str:
     """The command, ready for a shell, that shows what the model was given before this message."""
-    dashes = "-- " if session_id.startswith("-") else ""
-    return f"helix-temporal session context --message {position} {dashes}{shlex.quote(session_id)}"
+    return f"helix-temporal session context --message {position} {_quote_id(session_id)}"
+
+
+def _quote_id(session_id: str) -> str:
+    """An id as an argument in a shell, where it is not taken for an option."""
+    return f"{'-- ' if session_id.startswith('-') else ''}{shlex.quote(session_id)}"

@@ -1,6 +1,7 @@
 """``helix-temporal session …`` over a directory: no server, no worker."""
 
 import json
+import shlex
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -13,7 +14,10 @@ from jsonschema import Draft202012Validator
 from helix_temporal.backends import Backends
 from helix_temporal.cli.session_calls import context_command
 from helix_temporal.errors import StoreUnavailableError
+from helix_temporal.models.checkpoints import NewRun, RunChange, RunStatus
 from helix_temporal.models.states import SessionStatus
+from helix_temporal.models.stored_messages import EMPTY
+from helix_temporal.models.usage import ToolUsageEntry
 from helix_temporal.stores.protocols.threads import FlushThread
 from helix_temporal.views import SessionViews
 from helix_temporal.views.models import SessionOverview
@@ -154,7 +158,10 @@ MANY: Final = """
 import sys
 import psutil
 from helix_temporal.cli import main
+from helix_temporal.models.checkpoints import NewRun, RunChange, RunStatus
 from helix_temporal.models.states import SessionStatus
+from helix_temporal.models.stored_messages import EMPTY
+from helix_temporal.models.usage import ToolUsageEntry
 from helix_temporal.views import SessionViews
 from helix_temporal.views.models import SessionOverview
 
@@ -357,6 +364,39 @@ def test_the_context_of_a_step_is_that_of_its_answer(variables: dict[str, str]) 
 def test_the_command_for_a_context_can_be_pasted(session_id: str, command: str) -> None:
     """An id is a stranger's text, and the command goes into a shell."""
     assert context_command(session_id, 5) == command
+
+
+async def add_aborted_turn(backends: Backends) -> None:
+    """A session whose only turn was aborted after a tool had failed."""
+    sessions = backends.sessions
+    assert sessions is not None
+    await add_session(backends, "-odd id")
+    await sessions.start_run("-odd id", NewRun(run_id="r1", start_head=EMPTY))
+    await sessions.update_run("-odd id", "r1", RunChange(status=RunStatus.ABORTED))
+    await backends.usage.record_entry(
+        ToolUsageEntry(
+            id="tool/a1.0",
+            session_id="-odd id",
+            timestamp=1_764_398_412_000,
+            run_id="r1",
+            tool_name="look",
+            tool_call_id="c",
+            success=False,
+            error="it was closed",
+        )
+    )
+
+
+def test_a_failed_call_of_an_aborted_turn_names_a_command_that_shows_it(tmp_path: Path) -> None:
+    """Turns that fail are aborted; a command that is refused would be the end of the search."""
+    variables = variables_of(tmp_path)
+    fill(variables, add_aborted_turn)
+    printed = call(variables, "session", "calls", "--failed").stdout
+    assert "its message is not in the thread" in printed
+    (command,) = [line.strip() for line in printed.splitlines() if "helix-temporal" in line]
+    shown = call(variables, *shlex.split(command)[1:])
+    assert shown.exit_code == 0
+    assert "aborted" in shown.stdout
 
 
 # ---- without stores ---------------------------------------------------------------------------------
