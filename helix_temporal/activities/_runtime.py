@@ -75,7 +75,7 @@ def workflow_run() -> str:
     return hashlib.sha256(run.encode()).hexdigest()[:8] if run else ""
 
 
-def executing_workflow() -> dict[str, str]:
+def executing_workflow() -> dict[str, Any]:
     """Fields ``workflow_id`` and ``workflow_run_id`` of the workflow whose activity this is, where known."""
     if not activity.in_activity():
         return {}

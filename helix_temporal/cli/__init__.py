@@ -1,5 +1,6 @@
 """The command ``helix-temporal``: one module per command."""
 
+import io
 import sys
 
 
@@ -10,6 +11,6 @@ def main() -> None:
 
     for stream in (sys.stdout, sys.stderr):
         # A terminal that lacks a character is shown its number instead of a traceback.
-        if hasattr(stream, "reconfigure"):
+        if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     app()

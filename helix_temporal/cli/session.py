@@ -125,8 +125,8 @@ def parse_pairs(pairs: Iterable[str]) -> dict[str, str]:
 
 
 def _choose_need(*, waiting: bool, failed: bool, behind: bool) -> Need | None:
-    names: tuple[Need, ...] = ("waiting", "failed", "behind")
-    asked = [name for name, given in zip(names, (waiting, failed, behind), strict=True) if given]
+    given: dict[Need, bool] = {"waiting": waiting, "failed": failed, "behind": behind}
+    asked: list[Need] = [name for name, is_given in given.items() if is_given]
     if len(asked) > 1:
         raise typer.BadParameter(f"give one of them: {', '.join(f'--{name}' for name in asked)}")
     return asked[0] if asked else None

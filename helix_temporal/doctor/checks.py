@@ -57,7 +57,7 @@ class CheckReport(BaseModel):
     @classmethod
     def of(cls, checks: Sequence[Check]) -> "CheckReport":
         """The report of these checks."""
-        status = max((each.status for each in checks), key=_ORDER.index, default="ok")
+        status = _ORDER[max((_ORDER.index(each.status) for each in checks), default=0)]
         return cls(checks=tuple(checks), status=status, away=any(each.away for each in checks))
 
 

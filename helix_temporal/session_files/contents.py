@@ -208,7 +208,7 @@ class ContentsReader:
         return None if last_id is None else Head(position=facts.committed, last_id=last_id)
 
     async def _holds(self, thread_id: str, wanted: Head, end: Head) -> bool:
-        if wanted in {EMPTY, end}:
+        if wanted in (EMPTY, end):
             return True
         return await self._read_id(thread_id, wanted.position - 1) == wanted.last_id
 

@@ -150,7 +150,7 @@ def dump_message(position: int, message: StoredMessage) -> JsonObject:
     body = read_body(message)
     if body is None:
         return plain | {"base64": base64.b64encode(message.body).decode("ascii")}
-    return plain | {"body": body}
+    return {**plain, "body": body}
 
 
 def read_body(message: StoredMessage) -> JsonObject | None:

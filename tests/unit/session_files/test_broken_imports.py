@@ -126,7 +126,7 @@ async def test_who_opens_the_session_meanwhile_has_it() -> None:
     """The import is refused, and takes nothing from a session that somebody has begun."""
     data = await _make_file()
     async with open_memory() as target:
-        taking = _TakesOver(target.threads)
+        taking: Any = _TakesOver(target.threads)
         stores: Any = SessionStores(threads=taking, usage=target.usage, sessions=target.sessions)
         with pytest.raises(FencedError):
             await import_bytes(stores, data)

@@ -365,8 +365,8 @@ async def test_turns_without_runs_are_counted(scene: Scene) -> None:
 async def test_images_are_named_without_their_bytes(scene: Scene) -> None:
     """A page of a conversation with photographs stays small."""
     writer = await scene.begin()
-    image = {"type": "image", "media_type": "image/png", "data": "QUJD" * 1_000}
-    said = Message(id="u1", role="user", content=({"type": "text", "text": "see"}, image))
+    image: Any = {"type": "image", "media_type": "image/png", "data": "QUJD" * 1_000}
+    said = Message(id="u1", role="user", content=[{"type": "text", "text": "see"}, image])
     await writer.turn(said, answer("a1"))
     (turn,) = (await scene.views.read_turns("s1")).turns
     assert turn.messages[0].text == "see"
@@ -378,9 +378,9 @@ async def test_what_is_large_beside_the_text_is_cut_as_well(scene: Scene) -> Non
     """A picture as an address that holds its bytes, or metadata of an application that keeps all there."""
     writer = await scene.begin()
     address = "data:image/png;base64," + "QUJD" * 10_000
-    image = {"type": "image", "media_type": "image/png", "url": address}
-    metadata = {"trace": "t" * 50_000}
-    await writer.turn(Message(id="u1", role="user", content=(image,), metadata=metadata), answer("a1"))
+    image: Any = {"type": "image", "media_type": "image/png", "url": address}
+    metadata: Any = {"trace": "t" * 50_000}
+    await writer.turn(Message(id="u1", role="user", content=[image], metadata=metadata), answer("a1"))
     (turn,) = (await scene.views.read_turns("s1")).turns
     said = turn.messages[0]
     assert len(said.model_dump_json()) < 12_000
