@@ -277,7 +277,10 @@ async def _look_at_backlog(backends: Backends) -> Check:
     ]
     more = "the first " if page.cursor is not None else ""
     verb = "has" if len(behind) == 1 else "have"
-    said = f"of {more}{len(page.threads):,} hot threads {len(behind):,} {verb} messages that are not archived yet"
+    said = (
+        f"of {more}{len(page.threads):,} hot threads {len(behind):,} {verb} messages "
+        "that are not archived yet"
+    )
     oldest = min((each.unarchived_since for each in behind if each.unarchived_since), default=0)
     age = time.time() - oldest / 1000 if oldest else 0.0
     if age > BEHIND_AFTER:

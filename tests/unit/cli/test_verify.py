@@ -98,4 +98,5 @@ async def test_a_sound_archive_keeps_no_thread_in_memory(tiers: Tiers) -> None:
 )
 def test_the_sums_say_of_how_many_threads_each_message_was_read(read: int, said: str) -> None:
     """Sound by structure is less than sound in every byte: who reads the line must know which he has."""
-    assert _describe_progress(Verification(seen=16, sound=16, read=read, bytes_read=900)) == said
+    told = _describe_progress(Verification(seen=16, sound=16, read=read, bytes_read=900))
+    assert told == f"16 threads, 16 sound, 0 damaged; {said}"
