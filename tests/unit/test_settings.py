@@ -122,7 +122,8 @@ def test_a_profile_sets_what_is_not_given() -> None:
 
 def test_a_misspelt_name_is_told_with_the_nearest() -> None:
     """As that of a variable."""
-    with pytest.raises(InvalidConfigError, match="temporal_adress is no setting: perhaps temporal_address is meant"):
+    said = "temporal_adress is no setting: perhaps temporal_address is meant"
+    with pytest.raises(InvalidConfigError, match=said):
         Settings(temporal_adress="localhost:7233")  # type: ignore[call-arg]  # that is what is tested
 
 
@@ -399,7 +400,7 @@ def test_a_misspelt_variable_is_refused_with_the_nearest(name: str, meant: str) 
 
 @pytest.mark.parametrize("name", ["HELIX_ZZZZZZZZ9", "HELIX_FOO", "HELIX_BAR"])
 def test_a_variable_that_is_like_none_is_refused(name: str) -> None:
-    """The message says where the names are, never a value, and no name that shares the first letters alone."""
+    """The message says where the names are, never a value, nor a name that only begins like it."""
     with pytest.raises(InvalidConfigError, match=f"{name} is no setting: docs/.*HELIX_APP_") as refused:
         Settings.from_env({name: "hunter2"})
     assert "hunter2" not in str(refused.value)
