@@ -418,10 +418,15 @@ def test_a_command_that_finds_nothing_says_so(
     assert (found.exit_code, found.stdout, found.stderr) == (0, "", f"{said}\n")
 
 
+async def make_database(backends: Backends) -> None:
+    """As a worker leaves it that has had no session yet."""
+    assert not await backends.sessions.session_exists("s")
+
+
 def test_stores_without_sessions_are_told(tmp_path: Path) -> None:
     """The variables may name another deployment's stores."""
     variables = variables_of(tmp_path)
-    fill(variables, lambda backends: backends.sessions.session_exists("s"))
+    fill(variables, make_database)
     found = call(variables, "session", "list")
     assert (found.stdout, found.stderr) == ("", "no sessions are stored here\n")
 
