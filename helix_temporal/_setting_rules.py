@@ -72,8 +72,10 @@ def _describe_unknown(name: str, names: Collection[str]) -> str:
 
 def not_known(name: str, names: Collection[str], otherwise: str = "docs/settings.md has all") -> str:
     """That there is no such setting, and the nearest that there is."""
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.7)
-    return f"{name} is no setting: {f'{near[0]} is meant' if near else otherwise}"
+    # The beginning that all variables have would make any two of them alike.
+    own = {each.removeprefix("HELIX_"): each for each in names}
+    near = difflib.get_close_matches(name.removeprefix("HELIX_"), own, n=1, cutoff=0.7)
+    return f"{name} is no setting: {f'perhaps {own[near[0]]} is meant' if near else otherwise}"
 
 
 def quote_value(value: object) -> str:

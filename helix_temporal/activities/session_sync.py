@@ -316,11 +316,23 @@ class SessionSync:
         self, request: OpenSessionInput, header: HotHeader, record: SessionRecord, source: SessionState | None
     ) -> SessionState:
         options = make_new_session(
-            request, record, source, at=await self._find_committed_head(header), forked_at=header.head
+            request,
+            record,
+            source,
+            at=await self._find_committed_head(header),
+            forked_at=header.head,
+            user_id=await self._find_user_of_caller(request),
         )
         return await self._store.create_session(
             request.session_id, options, if_not_exists=True, epoch=header.epoch
         )
+
+    async def _find_user_of_caller(self, request: OpenSessionInput) -> str | None:
+        """The user of the session that calls this one; None without a caller, or without its state."""
+        if request.parent is None:
+            return None
+        caller = await self._store.load_state(request.parent.session_id)
+        return None if caller is None else caller.user_id
 
     async def _catch_up(
         self, request: OpenSessionInput, state: SessionState, header: HotHeader, record: SessionRecord

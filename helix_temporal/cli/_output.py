@@ -86,17 +86,20 @@ class Progress:
     Args:
         what: Is counted.
         every: So many are one line.
+
+    Attributes:
+        count: How many there have been.
     """
 
     def __init__(self, what: str, every: int = 10_000) -> None:
-        self._what, self._every, self._count = what, every, 0
+        self._what, self._every, self.count = what, every, 0
         self._is_seen = sys.stderr.isatty() and not sys.stdout.isatty()
 
     def add(self, number: int = 1) -> None:
         """Count some more."""
-        before, self._count = self._count, self._count + number
-        if self._is_seen and self._count // self._every > before // self._every:
-            print_note(f"  {self._count:,} {self._what}")
+        before, self.count = self.count, self.count + number
+        if self._is_seen and self.count // self._every > before // self._every:
+            print_note(f"  {self.count:,} {self._what}")
 
 
 class Table:

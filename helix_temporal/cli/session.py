@@ -101,7 +101,7 @@ def list_sessions(
         page = read_sessions(
             lambda views: views.list_sessions(wanted, limit=limit, cursor=cursor), StoreUse.SESSIONS
         )
-        print_output(page, _print_page, as_json=as_json)
+        print_output(page, lambda found: _print_page(found, wanted), as_json=as_json)
         return
     if cursor is not None:
         raise typer.BadParameter("--all begins with the newest", param_hint="--cursor")
@@ -132,8 +132,10 @@ def _choose_need(*, waiting: bool, failed: bool, behind: bool) -> Need | None:
     return asked[0] if asked else None
 
 
-def _print_page(page: SessionList) -> None:
+def _print_page(page: SessionList, wanted: SessionFilter) -> None:
     Table(*_COLUMNS).print_rows(_row_of(each) for each in page.sessions)
+    if not page.sessions:
+        print_note(_describe_nothing(wanted))
     if page.next_cursor is not None:
         print_note(f"more: --cursor {page.next_cursor}")
 
@@ -152,9 +154,20 @@ async def _print_all(views: SessionViews, wanted: SessionFilter, *, as_json: boo
             if len(rows) == PAGE:
                 table.print_rows(rows)
                 rows.clear()
+        if not as_json and progress.count == 0:
+            print_note(_describe_nothing(wanted))
     finally:
         table.print_rows(rows)
         sys.stdout.flush()
+
+
+def _describe_nothing(wanted: SessionFilter) -> str:
+    """Why a list is empty: a name that is misspelt would look like a user without sessions."""
+    return (
+        "no sessions are stored here"
+        if wanted == SessionFilter()
+        else "no session has all that was asked for"
+    )
 
 
 def _row_of(session: SessionOverview) -> Sequence[object]:

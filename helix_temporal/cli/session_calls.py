@@ -82,6 +82,17 @@ async def _print_calls(
             _print_call(found)
         printed += 1
         sys.stdout.flush()
+    if printed == 0 and not as_json:
+        print_note(await _describe_nothing(views, wanted))
+
+
+async def _describe_nothing(views: SessionViews, wanted: SessionFilter) -> str:
+    """Why no call was found: a user whose name is misspelt must not look like one without failures."""
+    if (await views.list_sessions(wanted, limit=1)).sessions:
+        return "no call has all that was asked for"
+    asked = [("user", wanted.user_id), ("agent", wanted.agent)]
+    named = " and ".join(f"{name} {value!r}" for name, value in asked if value is not None)
+    return f"there is no session of {named}; is the name right?" if named else "no sessions are stored here"
 
 
 def _print_call(found: FoundCall) -> None:

@@ -111,5 +111,7 @@ def _print_checkpoints(found: CheckpointList) -> None:
         )
         for each in found.checkpoints
     )
+    if not found.checkpoints:
+        print_note("it has no checkpoints")
     if found.next_cursor is not None:
         print_note(f"more: --cursor {found.next_cursor}")

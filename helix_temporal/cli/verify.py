@@ -185,10 +185,14 @@ def _show_sums(found: Verification) -> None:
 
 def _describe_progress(found: Verification) -> str:
     wrong = f"{found.damaged:,} damaged" + (f", {found.unread:,} not read" if found.unread else "")
-    return (
-        f"{found.seen:,} threads, {found.sound:,} sound, {wrong}; "
-        f"data of {found.read:,} read, {found.bytes_read:,} bytes"
-    )
+    return f"{found.seen:,} threads, {found.sound:,} sound, {wrong}; {_describe_depth(found)}"
+
+
+def _describe_depth(found: Verification) -> str:
+    """Of how many all data was read, and of how many only what the structure tells."""
+    data = f"every message read of {found.read:,} ({found.bytes_read:,} bytes)"
+    rest = found.seen - found.read - found.unread
+    return f"{data}, the structure alone of {rest:,}" if rest > 0 else data
 
 
 def _describe(error: HelixError) -> str:

@@ -100,6 +100,11 @@ class SessionClient:
         return self.session(session_id).stream(**options)
 
     @property
+    def temporal(self) -> Client:
+        """The client of Temporal by which sessions are asked."""
+        return self._connection.client
+
+    @property
     def streams(self) -> StreamStore:
         """Where sessions are shown live.
 

@@ -13,14 +13,17 @@ from helix_temporal.doctor.checks import Check, Probe, Status
 from helix_temporal.doctor.clocks import ask_timed, check_clock
 from helix_temporal.errors import HelixError, StoreUnavailableError
 from helix_temporal.settings import Settings
+from helix_temporal.stores.protocols.hot import HotHeader, HotTier
 from helix_temporal.stores.protocols.server_facts import PostgresFacts, RedisFacts
 
 FULL: Final = 0.9
 """Of memory, connections or a disk: more in use is worth a warning."""
 BEHIND_AFTER: Final = 600.0
 """Seconds for which a hot thread may lie unarchived: the sweep comes each minute."""
-_LOOKED_AT: Final = 20
-"""Unarchived threads of which it is asked since when."""
+_LOOK_SECONDS: Final = 2.0
+"""For a look through a database file."""
+_AT_ONCE: Final = 20
+"""Headers of threads that are read side by side."""
 _PROBED: Final = "probed-by-helix-doctor"
 
 
@@ -47,7 +50,7 @@ def list_store_probes(backends: Backends, settings: Settings, *, writes: bool) -
     if postgres is not None:
         probes += _list_postgres_probes(postgres)
     if settings.sqlite_file is not None and (sqlite := backends.find_server("sqlite")) is not None:
-        probes.append(_sqlite_probe(sqlite, settings.sqlite_file, writes=writes))
+        probes += _list_sqlite_probes(sqlite, settings.sqlite_file, writes=writes)
     if backends.blobs is not None:
         probes += _list_archive_probes(backends, settings, writes=writes)
     return probes
@@ -151,7 +154,7 @@ def _postgres(name: str, status: Status, says: str) -> Check:
 # ---- SQLite -----------------------------------------------------------------------------------------
 
 
-def _sqlite_probe(sqlite: Any, file: Path, *, writes: bool) -> Probe:
+def _list_sqlite_probes(sqlite: Any, file: Path, *, writes: bool) -> list[Probe]:
     async def look() -> Sequence[Check]:
         found = check_disk("sqlite", file.parent)
         if not await asyncio.to_thread(file.exists):
@@ -163,7 +166,30 @@ def _sqlite_probe(sqlite: Any, file: Path, *, writes: bool) -> Probe:
         tried = "answers and takes writes" if writes else "answers (--write-probe tries a write)"
         return [_sqlite("file", "ok", f"{str(file)!r} {tried}"), *found]
 
-    return Probe("sqlite", "file", look)
+    async def look_for_damage() -> Sequence[Check]:
+        if not await asyncio.to_thread(file.exists):
+            return []
+        return [judge_damage(await sqlite.find_damage(_LOOK_SECONDS), file)]
+
+    return [Probe("sqlite", "file", look), Probe("sqlite", "structure", look_for_damage)]
+
+
+def judge_damage(findings: Sequence[str] | None, file: Path) -> Check:
+    """What is to be said of what is wrong with a database file; None: it was not looked through."""
+    if findings is None:
+        said = (
+            "not looked at, because the file is too large for it; "
+            "helix-temporal thread verify --all reads all threads"
+        )
+        return _sqlite("structure", "ok", said)
+    if findings:
+        said = (
+            f"{str(file)!r} is damaged, {findings[0]}; stop the workers and restore it from a backup; "
+            "helix-temporal thread verify --all says which threads can still be read"
+        )
+        return _sqlite("structure", "failed", said)
+    said = "sound; whether each message is as it was written, helix-temporal thread verify --all says"
+    return _sqlite("structure", "ok", said)
 
 
 def check_disk(about: str, directory: Path) -> list[Check]:
@@ -244,26 +270,40 @@ async def _look_at_backlog(backends: Backends) -> Check:
     """How much of the hot store is not archived, by one page of it."""
     hot = backends.hot
     page = await hot.scan_page()
-    waiting = [each for each in page.threads if not each.is_archived]
-    oldest = 0
-    for each in waiting[:_LOOKED_AT]:
-        try:
-            header = await hot.read_header(each.thread_id)
-        except StoreUnavailableError:
-            raise
-        except HelixError:
-            continue  # of a damaged one `thread verify` tells
-        since = 0 if header is None else header.unarchived_since
-        oldest = min(filter(None, (oldest, since)), default=0)
+    # The scan knows what the sweep has marked; a thread that each turn archives may be whole without it.
+    unmarked = [each.thread_id for each in page.threads if not each.is_archived]
+    behind = [
+        each for each in await _read_headers(hot, unmarked) if each.head.position > max(each.archived, 0)
+    ]
     more = "the first " if page.cursor is not None else ""
+    verb = "has" if len(behind) == 1 else "have"
     said = (
-        f"of {more}{len(page.threads):,} hot threads {len(waiting):,} have changed since they were archived"
+        f"of {more}{len(page.threads):,} hot threads {len(behind):,} {verb} messages "
+        "that are not archived yet"
     )
+    oldest = min((each.unarchived_since for each in behind if each.unarchived_since), default=0)
     age = time.time() - oldest / 1000 if oldest else 0.0
     if age > BEHIND_AFTER:
         advice = f"{said}, one for {age:.0f} s; does the maintenance worker run, and does the archive answer?"
         return _archive("backlog", "warning", advice)
     return _archive("backlog", "ok", said)
+
+
+async def _read_headers(hot: HotTier, thread_ids: Sequence[str]) -> list[HotHeader]:
+    """Headers of those that are there; of a damaged one `thread verify` tells."""
+    gate = asyncio.Semaphore(_AT_ONCE)
+
+    async def read(thread_id: str) -> HotHeader | None:
+        async with gate:
+            try:
+                return await hot.read_header(thread_id)
+            except StoreUnavailableError:
+                raise
+            except HelixError:
+                return None
+
+    found = await asyncio.gather(*map(read, thread_ids))
+    return [each for each in found if each is not None and not each.deleted]
 
 
 def _archive(name: str, status: Status, says: str) -> Check:

@@ -16,7 +16,7 @@ from helix_temporal.client import ReadableStores, SessionClient
 from helix_temporal.errors import HelixError, InvalidConfigError
 from helix_temporal.inspector.access import Authorise, LocalAccess, Viewer, find_viewer
 from helix_temporal.inspector.actions import SessionActions
-from helix_temporal.inspector.defences import Defences
+from helix_temporal.inspector.defences import Defences, check_hosts, check_link
 from helix_temporal.inspector.live import LiveStreams
 from helix_temporal.inspector.page_request import (
     Endpoint,
@@ -60,18 +60,25 @@ def create_inspector(
         hosts: Names under which it may be asked for, as in the ``Host`` header.  By default any, where
             ``authorise`` is given; without it this machine's names at the server's port count as well.
         actions: Viewers who may can approve, answer and stop; needs ``client``.
-        temporal: Shows the maintenance schedules.
+        temporal: Shows the maintenance schedules, which are those of the whole deployment; by default that of
+            ``client``.
         temporal_ui: Address of Temporal's own page, for links.
         reports: For tests: what browsers tell that the content security policy has stopped is added to it.
 
     Raises:
-        InvalidConfigError: Actions without a client that could carry them out.
+        InvalidConfigError: Actions without a client that could carry them out; a name of ``hosts`` or an
+            address that is none.
     """
     if actions and client is None:
         raise InvalidConfigError(
             "create_inspector(actions=True) got no client, which carries actions out; "
             "give client=SessionClient(…), or leave actions out"
         )
+    check_hosts(hosts)
+    if temporal_ui is not None:
+        check_link(temporal_ui)
+    if temporal is None and client is not None:
+        temporal = client.temporal
     compile_templates()
     inspector = _Inspector(
         stores,

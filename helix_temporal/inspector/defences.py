@@ -2,6 +2,7 @@
 
 import hmac
 import logging
+import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 from urllib.parse import urlsplit
@@ -12,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from helix_temporal.errors import InvalidConfigError
 from helix_temporal.inspector.access import LOOPBACK_NAMES, cookie_name
 
 logger = logging.getLogger(__name__)
@@ -35,6 +37,7 @@ HEADERS: Final[Mapping[str, str]] = {
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
 }
 REPORTS: Final = "/policy-reports"
+_HOST: Final = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.-]+)(?::[0-9]{1,5})?")
 _READS: Final = frozenset({"GET", "HEAD"})
 
 
@@ -112,6 +115,36 @@ class Defences:
                 "Requests that change something come from the inspector's own pages.", 403
             )
         return None
+
+
+def check_hosts(hosts: Iterable[str]) -> None:
+    """Refuse names that no browser sends in ``Host``: they would let nobody in, without a reason.
+
+    Raises:
+        InvalidConfigError: One is no name of a host.
+    """
+    for each in hosts:
+        if not _HOST.fullmatch(each):
+            raise InvalidConfigError(
+                f"{each[:80]!r} is no name of a host; expected one as it stands in a browser's address, with "
+                "its port: inspector.example or localhost:9000"
+            )
+
+
+def check_link(address: str) -> None:
+    """Refuse an address of another page that is none: a link to it may run a script.
+
+    Raises:
+        InvalidConfigError: It is no address of a web page.
+    """
+    try:
+        found = urlsplit(address)
+    except ValueError:
+        found = urlsplit("")
+    if found.scheme not in {"http", "https"} or not _HOST.fullmatch(found.netloc):
+        raise InvalidConfigError(
+            f"{address[:80]!r} is no address of Temporal's page; expected one such as http://localhost:8233"
+        )
 
 
 def local_names(scope: Scope) -> set[str]:

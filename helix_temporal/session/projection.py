@@ -100,6 +100,7 @@ def make_new_session(
     *,
     at: Head,
     forked_at: Head,
+    user_id: str | None = None,
 ) -> CreateSession:
     """The state that a session begins with.
 
@@ -109,6 +110,7 @@ def make_new_session(
         source: The state of the session that it is a fork of.
         at: Where its thread's finished turns end.
         forked_at: Where its thread stands.
+        user_id: Whose a sub-agent's session is: its caller's user.
     """
     fields: dict[str, Any] = {} if request.properties is None else request.properties.changes()
     fields.pop("tracing_context", None)  # set once the session is there
@@ -119,6 +121,8 @@ def make_new_session(
             "parent_session_id": request.parent.session_id,
             "root_session_id": request.parent.root_session_id,
         }
+    if user_id is not None:
+        fields.setdefault("user_id", user_id)
     if source is not None:
         fields = inherited_by_fork(source) | fields
         fields["forked_from"] = ForkOrigin(session_id=source.session_id, head=forked_at)

@@ -172,6 +172,19 @@ def test_it_does_not_listen_to_others(tmp_path: Path, variables: dict[str, str])
     assert "this machine alone" in done.stdout
 
 
+@pytest.mark.parametrize(
+    "option", [("--temporal-ui", "javascript:alert(1)"), ("--allow-host", "a b")], ids=["link", "host"]
+)
+def test_an_address_that_is_none_is_told_before_anything_is_served(
+    tmp_path: Path, variables: dict[str, str], option: tuple[str, str]
+) -> None:
+    """Later it would be a link that does nothing, or a tunnel that is refused."""
+    done = run(tmp_path, variables, "--port", "0", *option)
+    assert done.returncode == ExitStatus.USAGE
+    assert option[1] in done.stdout
+    assert "Traceback" not in done.stdout
+
+
 def test_stores_in_memory_have_nothing_to_show(tmp_path: Path) -> None:
     """Another process's memory can't be read; the page would be empty without a reason."""
     done = run(tmp_path, {})

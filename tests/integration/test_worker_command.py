@@ -470,5 +470,5 @@ def test_a_worker_with_a_misspelt_variable_does_not_start(variables: dict[str, s
         check=False,
     )
     assert found.returncode == 2
-    assert "HELIX_REDIS_URI is no setting: HELIX_REDIS_URL is meant" in found.stderr
+    assert "HELIX_REDIS_URI is no setting: perhaps HELIX_REDIS_URL is meant" in found.stderr
     assert "hunter2" not in found.stderr

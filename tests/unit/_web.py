@@ -66,6 +66,10 @@ class _NoServer(Client):
     def data_converter(self) -> DataConverter:
         return self._converter
 
+    @property
+    def namespace(self) -> str:
+        return "default"
+
     def config(self, *, active_config: bool = False) -> Any:
         return {"plugins": []}
 

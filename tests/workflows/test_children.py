@@ -12,6 +12,7 @@ from helix_temporal.agents import ModelRequest
 from helix_temporal.client import SessionClient
 from helix_temporal.models.messages import Usage
 from helix_temporal.models.sessions import AskStatus
+from helix_temporal.models.states import SessionProperties
 from tests.workflows._desk import Answer
 from tests.workflows._team import ask
 from tests.workflows.conftest import Crew
@@ -40,6 +41,16 @@ async def test_a_new_sub_agent_knows_its_task_alone(crew: Crew, sid: str) -> Non
     await crew.sessions.ask(sid, "two")
     first, second = [each.sub_session_id for each in await crew.children(sid)]
     assert (await crew.texts(first), await crew.texts(second)) == (["one", "1: one"], ["two", "1: two"])
+
+
+async def test_the_session_of_a_sub_agent_has_its_callers_user(crew: Crew, sid: str) -> None:
+    """Who looks for a user's failed calls, or may see this user's sessions alone, has all of them."""
+    user = SessionProperties(user_id=f"user-{sid}")
+    await crew.sessions.ask(sid, "go", agent="asks-below", properties=user)
+    child = await crew.child(sid)
+    grandchild = await crew.child(child)
+    found = (await crew.sessions.list_sessions(user_id=user.user_id)).items
+    assert {each.session_id for each in found} == {sid, child, grandchild}
 
 
 async def test_a_fork_begins_with_the_finished_turns_of_its_parent(crew: Crew, sid: str) -> None:

@@ -16,7 +16,7 @@ from helix_temporal.views.schedules import read_schedules
 SECONDS: Final = 5.0
 NO_TEMPORAL: Final = (
     "This inspector has no connection to Temporal, which keeps the schedules. Start it with "
-    "HELIX_TEMPORAL_ADDRESS, or give create_inspector(temporal=client)."
+    "HELIX_TEMPORAL_ADDRESS, or give create_inspector(client=SessionClient(…))."
 )
 
 

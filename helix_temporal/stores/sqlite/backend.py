@@ -38,6 +38,10 @@ class SqliteBackend:
         """Refuse a file that takes no writes; see `Database.check`."""
         await self.database.check()
 
+    async def find_damage(self, within: float) -> tuple[str, ...] | None:
+        """What is wrong with the file's structure; see `Database.find_damage`."""
+        return await self.database.find_damage(within)
+
     async def close(self) -> None:
         """End readers that wait, and close all connections."""
         await self.streams.close()

@@ -40,6 +40,11 @@ VERSION: Final = 1
 _OLDEST: Final = (3, 35)
 _READERS: Final = 4
 _CLOSE_SECONDS: Final = 5.0
+_MOST_FINDINGS: Final = 10
+_MOST_LOOKED_THROUGH: Final = 2**30
+"""Bytes: SQLite 3.40 looks at the clock only once it is through a table."""
+_STEPS_BETWEEN_LOOKS: Final = 500
+"""Steps of SQLite, about a page each, between two looks at the clock."""
 
 _DAMAGED: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _REFUSED: Final = frozenset({sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH})
@@ -152,6 +157,32 @@ class Database:
         """Prove that the file takes writes."""
         async with self.write():
             pass
+
+    async def find_damage(self, within: float) -> tuple[str, ...] | None:
+        """What is wrong with the file's structure, by ``PRAGMA quick_check``: at most ten things.
+
+        Whether contents are as they were written is not looked at: the verification of threads does that.
+
+        Args:
+            within: Seconds; a large file may take longer.
+
+        Returns:
+            None if the time was too short, or the file has more than 1 GiB.
+        """
+        end = time.monotonic() + within
+        async with self._take_reader() as connection:
+            if await asyncio.to_thread(_size_of, self.file) > _MOST_LOOKED_THROUGH:
+                return None
+            await connection.set_progress_handler(lambda: time.monotonic() > end, _STEPS_BETWEEN_LOOKS)
+            try:
+                rows = await connection.execute_fetchall(f"PRAGMA quick_check({_MOST_FINDINGS})")
+            except sqlite3.OperationalError as error:
+                if _primary_code(error) != sqlite3.SQLITE_INTERRUPT:
+                    raise
+                return None
+            finally:
+                await connection.set_progress_handler(lambda: None, 0)  # 0 takes the handler away
+        return tuple(" ".join(str(row[0]).split()) for row in rows if row[0] != "ok")
 
     async def close(self) -> None:
         """Close all connections; the next use opens new ones."""
@@ -371,6 +402,10 @@ def _inode_of(file: Path) -> int:
         return file.stat().st_ino
     except FileNotFoundError:
         return 0
+
+
+def _size_of(file: Path) -> int:
+    return file.stat().st_size
 
 
 def _make_file(file: Path) -> None:

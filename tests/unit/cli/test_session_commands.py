@@ -399,6 +399,38 @@ def test_a_failed_call_of_an_aborted_turn_names_a_command_that_shows_it(tmp_path
     assert "aborted" in shown.stdout
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("calls", "--user", "ana"), "there is no session of user 'ana'; is the name right?"),
+        (("calls", "--user", "anna", "--failed"), "no call has all that was asked for"),
+        (("list", "--user", "ana"), "no session has all that was asked for"),
+        (("list", "--user", "ana", "--all"), "no session has all that was asked for"),
+        (("turns", "child"), "it has no turns"),
+        (("checkpoints", "child"), "it has no checkpoints"),
+    ],
+)
+def test_a_command_that_finds_nothing_says_so(
+    variables: dict[str, str], arguments: tuple[str, ...], said: str
+) -> None:
+    """An empty screen for a misspelt user reads as a user without failures; the data stays empty."""
+    found = call(variables, "session", *arguments)
+    assert (found.exit_code, found.stdout, found.stderr) == (0, "", f"{said}\n")
+
+
+async def make_database(backends: Backends) -> None:
+    """As a worker leaves it that has had no session yet."""
+    assert not await backends.sessions.session_exists("s")
+
+
+def test_stores_without_sessions_are_told(tmp_path: Path) -> None:
+    """The variables may name another deployment's stores."""
+    variables = variables_of(tmp_path)
+    fill(variables, make_database)
+    found = call(variables, "session", "list")
+    assert (found.stdout, found.stderr) == ("", "no sessions are stored here\n")
+
+
 # ---- without stores ---------------------------------------------------------------------------------
 
 

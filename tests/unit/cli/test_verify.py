@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from helix_temporal.cli.outputs import Verification
-from helix_temporal.cli.verify import _verify_all
+from helix_temporal.cli.verify import _describe_progress, _verify_all
 from helix_temporal.errors import StoreUnavailableError
 from helix_temporal.stores.threads.verification import ThreadVerification
 from helix_temporal.testing.contracts._threads_base import noise
@@ -84,3 +84,19 @@ async def test_a_sound_archive_keeps_no_thread_in_memory(tiers: Tiers) -> None:
     assert found == Verification(
         seen=100, sound=100, read=found.read, messages=300, bytes_read=found.bytes_read
     )
+
+
+@pytest.mark.parametrize(
+    ("read", "said"),
+    [
+        (
+            1,
+            "16 threads, 16 sound, 0 damaged; every message read of 1 (900 bytes), the structure alone of 15",
+        ),
+        (16, "16 threads, 16 sound, 0 damaged; every message read of 16 (900 bytes)"),
+    ],
+)
+def test_the_sums_say_of_how_many_threads_each_message_was_read(read: int, said: str) -> None:
+    """Sound by structure is less than sound in every byte: who reads the line must know which he has."""
+    told = _describe_progress(Verification(seen=16, sound=16, read=read, bytes_read=900))
+    assert told == f"16 threads, 16 sound, 0 damaged; {said}"

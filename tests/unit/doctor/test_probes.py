@@ -1,6 +1,7 @@
 """Checks are made side by side: what hangs or breaks is one line, and the others are told."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import NoReturn
@@ -10,6 +11,9 @@ import pytest
 from helix_temporal.doctor import CheckReport, check_deployment
 from helix_temporal.doctor.checks import Check, Probe, run_probes
 from helix_temporal.errors import InvalidConfigError, StoreUnavailableError
+from helix_temporal.settings import Settings
+from helix_temporal.stores.sqlite.backend import SqliteBackend
+from helix_temporal.testing.builders import a_message, archived, grown
 
 
 async def be_well() -> Sequence[Check]:
@@ -123,3 +127,50 @@ async def test_a_deployment_on_one_disk_is_checked_without_servers(tmp_path: Pat
     assert "the first worker makes it" in str(report.checks)
     assert [each for each in report.checks if each.status == "failed"] == []
     assert not await asyncio.to_thread((tmp_path / "data").exists)
+
+
+async def test_a_damaged_database_file_is_found(tmp_path: Path) -> None:
+    """A doctor that calls it well lets people look for the fault elsewhere, and write on into the file."""
+    variables = {"HELIX_DATA_DIRECTORY": str(tmp_path)}
+    file = Settings.from_env(variables).sqlite_file
+    assert file is not None
+    backend = SqliteBackend(file)
+    await backend.payloads.put_payload("t", "k", b"a" * 100_000, ttl=60)
+    await backend.close()
+    sound = await check_deployment(variables, temporal=False)
+    with file.open("r+b") as database:
+        database.seek(-5 * 4096, os.SEEK_END)
+        database.write(b"\xff" * 5 * 4096)
+    damaged = await check_deployment(variables, temporal=False)
+    found = [
+        [each.status for each in report.checks if (each.about, each.name) == ("sqlite", "structure")]
+        for report in (sound, damaged)
+    ]
+    assert found == [["ok"], ["failed"]]
+
+
+async def test_the_look_through_a_database_file_ends_in_time(tmp_path: Path) -> None:
+    """A file of 100 GB takes minutes; and nobody who reads after it is interrupted."""
+    backend = SqliteBackend(tmp_path / "file.db")
+    for number in range(40):
+        await backend.payloads.put_payload("t", str(number), b"a" * 100_000, ttl=60)
+    assert await backend.find_damage(0) is None
+    assert await backend.find_damage(60) == ()
+    await backend.close()
+
+
+async def test_a_thread_that_was_archived_step_by_step_is_not_counted_as_behind(tmp_path: Path) -> None:
+    """No sweep has been by since, and there was nothing for it to do: all of the thread is archived."""
+    variables = {
+        "HELIX_DATA_DIRECTORY": str(tmp_path / "data"),
+        "HELIX_COLD_DIRECTORY": str(tmp_path / "cold"),
+    }
+    file = Settings.from_env(variables).sqlite_file
+    assert file is not None
+    backend = SqliteBackend(file)
+    await archived(backend.threads, await grown(backend.threads, "whole", [a_message()]))
+    await grown(backend.threads, "behind", [a_message()])
+    await backend.close()
+    report = await check_deployment(variables, temporal=False)
+    (said,) = [each.says for each in report.checks if each.name == "backlog"]
+    assert said == "of 2 hot threads 1 has messages that are not archived yet"

@@ -172,6 +172,28 @@ async def test_this_machines_names_are_answered(app: Starlette, host: str) -> No
         assert (await browser.get("/", headers={"Host": host})).status_code == 200
 
 
+@pytest.mark.parametrize("host", ["a b", "https://inspector.example", "inspector.example/x", "", "a:port"])
+def test_a_host_that_no_browser_asks_for_is_refused(backends: Backends, host: str) -> None:
+    """It would let nobody in, and each answer would be 421 without a reason."""
+    with pytest.raises(InvalidConfigError, match=r"localhost:9000"):
+        create_inspector(backends, hosts=[host])
+
+
+@pytest.mark.parametrize("host", ["inspector.example", "localhost:9000", "[::1]:9000", "my_box"])
+def test_a_host_as_browsers_send_it_is_taken(backends: Backends, host: str) -> None:
+    """A check that is too strict keeps a tunnel from being used."""
+    assert create_inspector(backends, hosts=[host]).routes
+
+
+@pytest.mark.parametrize(
+    "address", ["javascript:alert(1)", "data:text/html,x", "localhost:8233", "http://", "http://[", "//x"]
+)
+def test_a_link_to_temporal_that_is_no_address_is_refused(backends: Backends, address: str) -> None:
+    """The policy stops its script; a link that does nothing is still a trap."""
+    with pytest.raises(InvalidConfigError, match="http://localhost:8233"):
+        create_inspector(backends, temporal_ui=address)
+
+
 async def test_named_hosts_are_the_only_ones(backends: Backends) -> None:
     """Behind a proxy the proxy's name is the one that counts."""
     app = create_inspector(backends, authorise=let_all_in, hosts=["inspector.example"])

@@ -2,6 +2,9 @@
 
 from typing import Any, cast
 
+from temporalio.client import Client
+
+from helix_temporal import SessionClient
 from helix_temporal.backends import Backends
 from helix_temporal.inspector import Viewer, create_inspector
 from helix_temporal.inspector.page_request import InspectorSettings, PageLinks, PageRequest
@@ -10,6 +13,7 @@ from helix_temporal.inspector.pages.storage import describe_audit
 from helix_temporal.settings import Settings
 from helix_temporal.stores.protocols.threads import Audit
 from helix_temporal.views.models import ScheduleFacts, ScheduleRun
+from tests.unit.inspector._asking import holding_link
 
 
 def make_page(**settings: Any) -> PageRequest:
@@ -33,6 +37,15 @@ def test_a_schedule_that_failed_says_why_and_leads_to_temporal() -> None:
     assert "last run failed" in shown
     assert 'href="http://localhost:8233/namespaces/default/workflows/m%2Fkeep/r-1/history"' in shown
     assert "for &lt;the&gt; migration" in shown
+
+
+async def test_the_clients_temporal_is_asked_for_schedules() -> None:
+    """Who mounts the page has given a client; the page must not say that there is no connection."""
+    client = SessionClient(await Client.connect("127.0.0.1:1", lazy=True))
+    async with holding_link(create_inspector(Backends(Settings()), client=client)) as browser:
+        shown = (await browser.get("/maintenance")).text
+    assert "Temporal does not answer just now" in shown
+    assert "no connection to Temporal" not in shown
 
 
 def test_without_temporal_no_link_leads_there() -> None:
