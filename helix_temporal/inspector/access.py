@@ -35,6 +35,11 @@ class Viewer:
     may: frozenset[Action] = frozenset()
     name: str = ""
 
+    @property
+    def sees_everything(self) -> bool:
+        """Whether every session exists for them, and with them what is the deployment's: its schedules."""
+        return self.reads == SessionFilter()
+
 
 Authorise = Callable[[Request], "Viewer | Awaitable[Viewer | None] | None"]
 """Who asks; None refuses.  May raise `starlette.exceptions.HTTPException`, such as a redirect to a login."""

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from temporalio.service import RPCError
@@ -21,7 +22,13 @@ NO_TEMPORAL: Final = (
 
 
 async def show_maintenance(request: Request, page: PageRequest) -> Response:  # noqa: ARG001
-    """Schedules, as Temporal tells of them."""
+    """Schedules, as Temporal tells of them.
+
+    Raises:
+        HTTPException: 404: the viewer sees some sessions alone, and schedules are the whole deployment's.
+    """
+    if not page.viewer.sees_everything:
+        raise HTTPException(404)
     if page.settings.temporal is None:
         return show_schedules(page, (), NO_TEMPORAL)
     try:

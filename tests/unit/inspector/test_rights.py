@@ -106,7 +106,7 @@ async def test_nothing_is_done_to_a_hidden_session(backends: Backends, path: str
 
 @pytest.mark.parametrize(
     "path",
-    ["/", "/?user=xyzzy", "/calls", "/waiting", "/maintenance", *PAGES_OF_JO],
+    ["/", "/?user=xyzzy", "/calls", "/waiting", *PAGES_OF_JO],
 )
 async def test_no_page_mentions_a_hidden_session(backends: Backends, path: str) -> None:
     """Nor that a session which may be seen has such a sub-agent."""
@@ -114,6 +114,16 @@ async def test_no_page_mentions_a_hidden_session(backends: Backends, path: str) 
         answer = await browser.get(path)
     shown = answer.text.replace("user=xyzzy", "").replace('value="xyzzy"', "")
     assert SECRET not in re.sub(r"<input[^>]*>", "", shown)
+
+
+async def test_schedules_are_for_those_who_see_everything(backends: Backends) -> None:
+    """They tell of the whole deployment, which is nothing that one of its users has to see."""
+    async with asking(make_app(backends)) as browser:
+        assert (await browser.get("/maintenance")).status_code == 404
+        assert "Maintenance" not in (await browser.get("/")).text
+    async with asking(make_app(backends, lambda request: Viewer())) as browser:
+        assert (await browser.get("/maintenance")).status_code == 200
+        assert "Maintenance" in (await browser.get("/")).text
 
 
 async def test_what_may_be_seen_is_shown(backends: Backends) -> None:
