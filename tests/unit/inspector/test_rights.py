@@ -121,7 +121,7 @@ async def test_schedules_are_for_those_who_see_everything(backends: Backends) ->
     async with asking(make_app(backends)) as browser:
         assert (await browser.get("/maintenance")).status_code == 404
         assert "Maintenance" not in (await browser.get("/")).text
-    async with asking(make_app(backends, lambda request: Viewer())) as browser:
+    async with asking(create_inspector(backends, authorise=lambda request: Viewer())) as browser:
         assert (await browser.get("/maintenance")).status_code == 200
         assert "Maintenance" in (await browser.get("/")).text
 
