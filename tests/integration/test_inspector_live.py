@@ -1,7 +1,6 @@
 """A conversation that is followed in a browser while it goes on, and acted on from there."""
 
 import asyncio
-import re
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -205,6 +204,26 @@ async def test_an_approval_that_comes_live_can_be_denied(
     await expect(page.locator("main")).to_contain_text("Not today")
 
 
+@pytest.mark.parametrize("shown_on", ["conversation", "waiting"])
+async def test_enter_in_the_reason_decides_nothing(
+    env: HelixEnv, desk: Desk, page: Page, inspector: Inspector, shown_on: str
+) -> None:
+    """Who writes why they deny, and presses Enter, must not have approved by it."""
+    session_id = f"enter-{shown_on}"
+    (await wait_for_call(env, desk, session_id, "wipe")).cancel()
+    conversation = session_path(inspector.app, session_id)
+    await page.goto(inspector.address + {"conversation": conversation, "waiting": "/waiting"}[shown_on])
+    box = page.locator(".waits").filter(has=page.locator(f'form[action^="{conversation}"]'))
+    sent: list[str] = []
+    page.on("request", lambda each: sent.append(each.method))
+    await box.get_by_label("Reason").fill("Not today")
+    await box.get_by_label("Reason").press("Enter")
+    await box.get_by_role("button", name="Deny").click()
+    await expect(page.locator(".notice")).to_contain_text("Denied")
+    assert sent.count("POST") == 1
+    await expect(page.locator("main")).not_to_contain_text("wiped disk")
+
+
 async def test_the_second_of_two_tabs_is_told_what_the_first_did(
     env: HelixEnv, desk: Desk, chromium: Browser, inspector: Inspector
 ) -> None:
@@ -229,6 +248,7 @@ async def test_a_clients_call_is_answered_on_the_page(
     (await wait_for_call(env, desk, "s8", "locate")).cancel()
     await follow(page, inspector, "s8")
     await page.get_by_label("Result").fill('{"city": "Kiel"}')
+    await page.get_by_label("Result").press("Enter")  # begins a line, and sends nothing
     await page.get_by_role("button", name="Send result").click()
     await expect(page.locator(".notice")).to_contain_text("sent")
     await expect(page.locator("main")).to_contain_text("Kiel")
@@ -243,7 +263,8 @@ async def test_a_turn_is_stopped_from_the_page(
     asking = asyncio.create_task(env.sessions.ask("s9", "go", agent="main"))
     await gate.reached.wait()
     await follow(page, inspector, "s9")
-    await page.get_by_role("button", name=re.compile("Abort")).click()
+    await page.get_by_text("Abort…").click()  # asks first
+    await page.get_by_role("button", name="Abort this turn").click()
     await expect(page.locator(".notice")).to_contain_text("stopped")
     await asyncio.wait([asking])
     gate.opened.set()
@@ -265,7 +286,8 @@ async def test_a_page_of_a_turn_before_stops_nothing(
         desk.scripts["s10"] = again.then()
         asking = asyncio.create_task(env.sessions.ask("s10", "again", agent="main"))
         await again.reached.wait()
-        await page.get_by_role("button", name=re.compile("Abort")).click()
+        await page.get_by_text("Abort…").click()
+        await page.get_by_role("button", name="Abort this turn").click()
         await expect(page.locator(".notice")).to_contain_text("does not run any more")
         again.opened.set()
         assert (await asking).status == "answered"
