@@ -10,6 +10,7 @@ import pytest_asyncio
 from playwright.async_api import Browser, Page, expect
 
 from helix_temporal.agents import ModelRequest, ModelResponse
+from helix_temporal.inspector import live_looks
 from helix_temporal.models.agents import TextDelta
 from helix_temporal.models.messages import ToolCall
 from helix_temporal.models.states import CreateSession, SessionStatus
@@ -97,6 +98,8 @@ async def test_a_turn_is_followed_from_its_first_word_to_the_thread(
     asking = asyncio.create_task(env.sessions.ask("s1", "second", agent="streaming"))
     await expect(page.locator("#live-text")).to_have_text("Light <b>shines</b>")
     await expect(page.locator("#session-status")).to_have_text("running")
+    await expect(page.locator("#live h2")).to_have_text("Turn 2")
+    await expect(page.locator("#live .message.user")).to_have_text("second")
     gate.opened.set()
     await asking
     await expect(page.locator("#live-ended .turn")).to_have_count(1)
@@ -104,7 +107,50 @@ async def test_a_turn_is_followed_from_its_first_word_to_the_thread(
     await expect(page.locator("#live-ended")).to_contain_text("shines")
     await expect(page.locator("#live-turn .turn")).to_have_count(0)
     await expect(page.locator("#live-text")).to_have_count(0)
+    await expect(page.locator("#live-question .turn")).to_have_count(0)
     await expect(page.locator(".turn")).to_have_count(2)
+
+
+async def test_a_page_that_stays_open_is_what_a_new_one_would_be(
+    env: HelixEnv, desk: Desk, page: Page, inspector: Inspector
+) -> None:
+    """Somebody leaves it on a screen for a day: numbers of turns, sums and status must not stay behind."""
+    gate = Gate()
+    gate.opened.set()
+    desk.streams["open"] = speaking(gate, "Hello.")
+    await env.sessions.ask("open", "m1", agent="streaming")
+    await follow(page, inspector, "open")
+    for number in range(2, 7):
+        await env.sessions.ask("open", f"m{number}", agent="streaming")
+    await expect(page.locator("#live-ended .turn")).to_have_count(5)
+    await expect(page.locator("#session-status")).to_have_text("idle")
+    await expect(page.locator("#sums dd").first).to_have_text("6")
+    again = await page.context.new_page()
+    await follow(again, inspector, "open")
+    for selector in (".turn", "#sums", "#about dd:not(:has(time))", "#session-status", "#live-status"):
+        await expect(page.locator(selector)).to_have_text(await again.locator(selector).all_text_contents())
+    await expect(page.locator("main")).not_to_contain_text("running")
+
+
+async def test_a_silent_turn_is_told(
+    env: HelixEnv,
+    desk: Desk,
+    page: Page,
+    inspector: Inspector,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A worker was killed, or a model hangs: a blinking cursor would look like progress."""
+    monkeypatch.setattr(live_looks, "SILENCE", 1)
+    gate = Gate()
+    desk.streams["silent"] = speaking(gate, "Half", " and half.")
+    asking = asyncio.create_task(env.sessions.ask("silent", "go", agent="streaming"))
+    await gate.reached.wait()
+    await page.goto(inspector.address + session_path(inspector.app, "silent"))
+    await expect(page.locator("#live-text")).to_have_text("Half")
+    await expect(page.locator("#live-status")).to_contain_text("nothing has come for more than 1")
+    gate.opened.set()
+    await asking
+    await expect(page.locator("#live-status")).to_contain_text("nothing runs now")
 
 
 async def test_a_page_opened_in_the_middle_shows_what_was_said(
@@ -198,6 +244,8 @@ async def test_an_approval_that_comes_live_can_be_denied(
     await follow(page, inspector, "s6")
     (await wait_for_call(env, desk, "s6", "wipe")).cancel()
     await expect(page.locator("#session-status")).to_contain_text("wait")
+    await expect(page.locator(".waits")).to_have_count(1)
+    await expect(page.locator(".live-calls")).to_have_count(0)  # the call stands in its turn
     await page.get_by_label("Reason").fill("Not today")
     await page.get_by_role("button", name="Deny").click()
     await expect(page.locator(".notice")).to_contain_text("Denied")
@@ -262,10 +310,14 @@ async def test_a_turn_is_stopped_from_the_page(
     desk.scripts["s9"] = gate.then()
     asking = asyncio.create_task(env.sessions.ask("s9", "go", agent="main"))
     await gate.reached.wait()
+    watching = await page.context.new_page()
+    await follow(watching, inspector, "s9")
     await follow(page, inspector, "s9")
     await page.get_by_text("Abort…").click()  # asks first
     await page.get_by_role("button", name="Abort this turn").click()
     await expect(page.locator(".notice")).to_contain_text("stopped")
+    await expect(watching.locator("#live-lost")).to_contain_text("Discarded attempt")
+    await expect(watching.locator("#live-status")).to_contain_text("nothing runs now")
     await asyncio.wait([asking])
     gate.opened.set()
 
