@@ -111,9 +111,14 @@ def test_a_turns_question_is_known_until_its_first_step_is_stored() -> None:
     """Whoever watches an answer being written wants to know what was asked."""
     turn = LiveTurn()
     take(turn, streams.RunStarted(turn=3, texts=("Why?",)), begun(), piece("Because"))
-    assert turn.question == LiveQuestion(3, ("Why?",))
+    asked = turn.question
     take(turn, streams.StepCommitted(step_id="s", position=1, message_id="m1"))
-    assert turn.question is None
+    assert (asked, turn.question) == (LiveQuestion(3, ("Why?",)), None)
+
+
+def test_the_question_of_a_turn_that_was_aborted_goes() -> None:
+    """Nothing of it is in the thread."""
+    turn = LiveTurn()
     take(turn, streams.RunStarted(turn=4, texts=("And?",)), streams.RunEnded(status="aborted"))
     assert turn.question is None
 
