@@ -147,7 +147,7 @@ async def test_a_silent_turn_is_told(
     await gate.reached.wait()
     await page.goto(inspector.address + session_path(inspector.app, "silent"))
     await expect(page.locator("#live-text")).to_have_text("Half")
-    await expect(page.locator("#live-status")).to_contain_text("nothing has come for more than 1")
+    await expect(page.locator("#live-status")).to_contain_text("nothing has come for more than 1 s")
     gate.opened.set()
     await asking
     await expect(page.locator("#live-status")).to_contain_text("nothing runs now")
@@ -287,6 +287,34 @@ async def test_the_second_of_two_tabs_is_told_what_the_first_did(
         await second.get_by_role("button", name="Approve").click()
         await expect(second.locator(".notice")).to_contain_text("denied this call before you")
         await expect(second.locator("main")).not_to_contain_text("wiped disk")
+
+
+async def test_a_decision_that_is_under_way_says_so(
+    env: HelixEnv, desk: Desk, page: Page, inspector: Inspector
+) -> None:
+    """Without a worker the answer takes half a minute: a silent button is pressed again."""
+    (await wait_for_call(env, desk, "slow", "wipe")).cancel()
+    await follow(page, inspector, "slow")
+    # Without an answer the browser stays where it is.
+    await page.route("**/approve", lambda route: route.fulfill(status=204))
+    await page.get_by_role("button", name="Approve").click()
+    await expect(page.locator(".sent").first).to_contain_text("Waiting for the session")
+
+
+async def test_a_reason_that_is_being_typed_stays(
+    env: HelixEnv, desk: Desk, page: Page, inspector: Inspector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What comes from the stores meanwhile must not draw the form anew under somebody's hands."""
+    monkeypatch.setattr(live_looks, "AFTER_CHANGE", tuple(each / 2 for each in range(1, 60)))
+    (await wait_for_call(env, desk, "typing", "wipe")).cancel()
+    await follow(page, inspector, "typing")
+    await page.get_by_label("Reason").fill("Not to")
+    assert env.backends.sessions is not None
+    state = await env.backends.sessions.load_state("typing")
+    assert state is not None
+    await env.backends.sessions.save_state("typing", state.model_copy(update={"title": "Another title"}))
+    await expect(page.locator("h1")).to_have_text("Another title")
+    await expect(page.get_by_label("Reason")).to_have_value("Not to")
 
 
 async def test_a_clients_call_is_answered_on_the_page(
