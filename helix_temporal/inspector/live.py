@@ -136,7 +136,7 @@ class LiveConversation:
         """What these chunks change; none are a sign that nothing has come for a while."""
         for stored in batch:
             self._turn.take_chunk(stored.chunk)
-        if batch and self._looks.hear(max(0.0, read_clock() - batch[-1].written_at) / 1000):
+        if batch and self._looks.silence.end((read_clock() - batch[-1].written_at) / 1000):
             self._turn.show_status_again()
         return self._turn.pop_changes()
 
@@ -152,7 +152,7 @@ class LiveConversation:
         if changes.stored or self._looks.take_due(running):
             pieces += [*await self._read_stores(), *self._show_changes()]
         if running and self._turn.status == "running":
-            pieces.append(self._renderer.show_silence(self._looks.tell_silence()))
+            pieces.append(self._renderer.show_silence(self._looks.silence.tell()))
         return pieces
 
     async def _read_stores(self) -> list[Markup]:

@@ -15,6 +15,7 @@ from helix_temporal.models.agents import TextDelta
 from helix_temporal.models.messages import ToolCall
 from helix_temporal.models.states import CreateSession, SessionStatus
 from helix_temporal.testing.environment import HelixEnv
+from helix_temporal.views import silence
 from tests._browser import browser
 from tests.integration._inspected import (
     Inspector,
@@ -140,7 +141,7 @@ async def test_a_silent_turn_is_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A worker was killed, or a model hangs: a blinking cursor would look like progress."""
-    monkeypatch.setattr(live_looks, "SILENCE", 1)
+    monkeypatch.setattr(silence, "SILENCE", 1)
     gate = Gate()
     desk.streams["silent"] = speaking(gate, "Half", " and half.")
     asking = asyncio.create_task(env.sessions.ask("silent", "go", agent="streaming"))

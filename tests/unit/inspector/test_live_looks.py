@@ -2,7 +2,8 @@
 
 import pytest
 
-from helix_temporal.inspector.live_looks import AFTER_CHANGE, KEEP_ALIVE, SILENCE, WHILE_RUNNING, LiveLooks
+from helix_temporal.inspector.live_looks import AFTER_CHANGE, KEEP_ALIVE, WHILE_RUNNING, LiveLooks
+from helix_temporal.views.silence import SILENCE
 
 
 class Clock:
@@ -60,18 +61,18 @@ def test_silence_is_told_at_longer_and_longer_intervals(clock: Clock, looks: Liv
     told = []
     for _ in range(50):
         clock.now += 1
-        told.append(looks.tell_silence())
+        told.append(looks.silence.tell())
     assert [(at, each) for at, each in enumerate(told, 1) if each] == [(10, 10), (20, 20), (40, 40)]
-    assert looks.hear(0.0)
-    assert not looks.hear(0.0)
-    assert looks.tell_silence() is None
+    assert looks.silence.end(0.0)
+    assert not looks.silence.end(0.0)
+    assert looks.silence.tell() is None
     assert looks.wait_time(running=True) <= SILENCE
 
 
 def test_a_page_that_is_opened_late_knows_how_old_the_last_chunk_is(clock: Clock, looks: LiveLooks) -> None:
     """The worker was killed a minute ago: that is told at once, not after ten seconds more."""
-    looks.hear(60.0)
-    assert looks.tell_silence() == 40
-    looks.hear(60.0)  # by a clock that is wrong: it has come just now
+    looks.silence.end(60.0)
+    assert looks.silence.tell() == 40
+    looks.silence.end(60.0)  # by a clock that is wrong: it has come just now
     clock.now += 1
-    assert looks.tell_silence() is None
+    assert looks.silence.tell() is None
