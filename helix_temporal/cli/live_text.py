@@ -45,6 +45,10 @@ class LiveText:
         describe = _LINES.get(type(chunk))
         return "" if describe is None else self._end_line() + describe(chunk)
 
+    def end_line(self) -> str:
+        """What ends the line that is being written, so that something else can be told; it goes on anew."""
+        return self._end_line()
+
     def _write_piece(self, chunk: ChunkBase, text: str, *, thinks: bool) -> str:
         if not text:
             return ""

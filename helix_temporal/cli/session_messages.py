@@ -19,6 +19,7 @@ from helix_temporal.cli._output import (
 )
 from helix_temporal.cli._session_reads import SessionId, read_sessions, warn_of_problem
 from helix_temporal.cli.conversation_text import describe_lost, print_turn
+from helix_temporal.cli.live_silence import note_silence
 from helix_temporal.cli.live_text import LiveText
 from helix_temporal.cli.session_outputs import (
     TurnList,
@@ -136,8 +137,18 @@ async def _follow(views: SessionViews, session_id: str, turns: int, *, as_json: 
             finished = tuple(turn for turn in page.turns if not turn.unfinished)
             _print_page(page.model_copy(update={"turns": finished}), as_json=False)
     live = LiveText()
-    async with aclosing(views.follow_session(session_id, place)) as chunks:
-        async for stored in chunks:
+
+    def tell_silence(seconds: int) -> None:
+        if not as_json:
+            sys.stdout.write(live.end_line())
+            sys.stdout.flush()
+        print_note(f"the turn runs, but nothing has come for more than {format_duration(seconds * 1000)}")
+
+    async with (
+        aclosing(views.follow_session(session_id, place)) as chunks,
+        aclosing(note_silence(chunks, tell_silence)) as noted,
+    ):
+        async for stored in noted:
             if as_json:
                 print_json_line(make_live_line(stored))
             else:

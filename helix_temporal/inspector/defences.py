@@ -175,11 +175,15 @@ def check_form(request: Request, given: object) -> None:
     """Refuse a form that was not made for this browser.
 
     Raises:
-        HTTPException: 403.
+        FormRefusedError: 403.
     """
     kept = request.cookies.get(cookie_name(request, "form"), "")
     if not kept or not isinstance(given, str) or not hmac.compare_digest(kept.encode(), given.encode()):
-        raise HTTPException(403)
+        raise FormRefusedError(403)
+
+
+class FormRefusedError(HTTPException):
+    """A form was sent whose hidden value is not that of the browser which sent it."""
 
 
 class _HeaderSender:

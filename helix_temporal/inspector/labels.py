@@ -39,6 +39,32 @@ def name_session(overview: SessionOverview) -> str:
     return overview.title or made or overview.session_id
 
 
+def list_open(conversation: ConversationPage) -> tuple[ConversationTurn, ...]:
+    """The turns of the newest page that are not told for good: under way, or with an end not recorded yet.
+
+    A turn's messages are in the thread a moment before its run is recorded as ended, and sometimes before
+    the run itself is recorded, which has the turn's number.
+    """
+    newest = conversation.turns[-1:]
+    counted = any(each.number is not None for each in conversation.turns)
+    return tuple(
+        each
+        for each in conversation.turns
+        if each.unfinished or (each in newest and not _is_recorded(each, counted=counted))
+    )
+
+
+def _is_recorded(turn: ConversationTurn, *, counted: bool) -> bool:
+    """Whether a turn has what its run tells; where no turn has a number, nobody records runs."""
+    _, kept = split_attempts(turn)
+    return (turn.number is not None or not counted) and (kept is None or not kept.status.live)
+
+
+def is_running(turn: ConversationTurn, attempt: TurnAttempt) -> bool:
+    """Whether an attempt is under way: one whose turn is stored as a whole only has no end recorded yet."""
+    return attempt.status.live and turn.unfinished
+
+
 def name_turn(turn: ConversationTurn) -> str:
     """A turn's name on the page."""
     return f"Turn {turn.number}" if turn.number is not None else f"From message {turn.start}"

@@ -16,6 +16,7 @@ FIELDS: Final = (
     "tool", "failed", "session",
 )  # fmt: skip
 MAX_VALUE: Final = 600
+_FAILED: Final = {"1": True, "0": False}
 _STATUSES: Final = frozenset(each.value for each in SessionStatus)
 
 
@@ -54,7 +55,7 @@ class ListQuery:
     @property
     def failed(self) -> bool | None:
         """Whether calls that failed are wanted, or those that did not; None: all."""
-        return {"1": True, "0": False}.get(self.given("failed"))
+        return _FAILED.get(self.given("failed"))
 
 
 def read_query(params: QueryParams, now: int) -> ListQuery:
@@ -81,6 +82,8 @@ def read_query(params: QueryParams, now: int) -> ListQuery:
     if status:
         _check(status, _STATUSES, "status", problems)
         wanted["status"] = (SessionStatus(status),) if status in _STATUSES else ()
+    if values.get("failed"):
+        _check(values["failed"], frozenset(_FAILED), "failed", problems)
     if need and _check(need, frozenset(get_args(Need)), "need", problems):
         wanted["need"] = need
     return ListQuery(values, SessionFilter(**wanted), since, until, tuple(problems))

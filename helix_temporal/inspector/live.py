@@ -8,9 +8,10 @@ whatever the connection missed.
 
 import asyncio
 import contextlib
+import re
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Container, Sequence
 from typing import Final, cast
 
 from markupsafe import Markup
@@ -19,22 +20,25 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from helix_temporal.errors import HelixError, InvalidRequestError, NotFoundError, StreamTruncatedError
-from helix_temporal.inspector.live_turn import LiveChanges, LiveRun, LiveStatus, LiveTurn
+from helix_temporal.inspector import labels
+from helix_temporal.inspector.live_looks import LiveLooks
+from helix_temporal.inspector.live_turn import LiveChanges, LiveQuestion, LiveRun, LiveStatus, LiveTurn
 from helix_temporal.inspector.page_request import PageRequest
-from helix_temporal.inspector.rendering import render_macro
+from helix_temporal.inspector.rendering import read_clock, render_macro
 from helix_temporal.models.streams import StoredChunk
 from helix_temporal.views import SessionViews
-from helix_temporal.views.models import ConversationPage, ConversationTurn, SessionView
+from helix_temporal.views.models import ConversationPage, ConversationTurn, SessionView, TurnAttempt
 from helix_temporal.web.event_stream import RETRY_MS, EventStream
 
 WINDOW: Final = 0.03
 """Seconds for which chunks are gathered after an event."""
 MAX_BATCH: Final = 500
-KEEP_ALIVE: Final = 15.0
 MAX_AGE: Final = 900.0
 """Seconds after which a stream ends, so that the browser connects again and its rights are looked at anew."""
 MAX_STREAMS: Final = 500
 MAX_STREAMS_OF_VIEWER: Final = 20
+_TOLD_TIMES: Final = re.compile(r"(<time [^>]*>)[^<]*")
+"""The words of a time, such as "2 s ago": the page's script keeps them right."""
 NEW_TURNS: Final = 10
 """Turns that are added to a page at once; who is further behind is told to reload."""
 
@@ -95,29 +99,27 @@ class LiveConversation:
 
     def __init__(self, views: SessionViews, session_id: str, shown: int, renderer: "LiveRenderer") -> None:
         self._views, self._session_id, self._shown = views, session_id, shown
-        self._renderer = renderer
+        self._renderer, self._looks = renderer, LiveLooks()
+        self._has_open_turn = False
+        self._turn = LiveTurn()
 
     async def follow(self, end: asyncio.Event) -> AsyncGenerator[bytes]:
         """Frames until the session is deleted, the page must be loaded anew, or ``end`` is set."""
         yield b"retry: %d\n\n" % RETRY_MS
         try:
             after = await self._views.find_live_place(self._session_id)
-            turn = begin_live_turn(await self._views.get_session(self._session_id))
-            pieces = [await self.read_thread(), *self._renderer.show_changes(turn.pop_changes())]
-            yield self._frame(Markup("").join(pieces))
+            self._turn = begin_live_turn(await self._views.get_session(self._session_id))
+            self._looks.begin()
+            yield self._frame(Markup("").join([*await self._read_stores(), *self._show_changes()]))
             chunks = self._views.follow_session(self._session_id, after)
-            async with contextlib.aclosing(_gather(chunks, end)) as batches:
+            async with contextlib.aclosing(_gather(chunks, end, self._wait_time)) as batches:
                 async for batch in batches:
-                    for stored in batch:
-                        turn.take_chunk(stored.chunk)
-                    changes = turn.pop_changes()
+                    changes = self._take_batch(batch)
                     if changes.resync is not None:
                         yield self._closing("resync")
                         return
-                    pieces = self._renderer.show_changes(changes)
-                    if changes.stored:
-                        pieces.append(await self.read_thread())
-                    yield self._frame(Markup("").join(pieces)) if pieces else b": still here\n\n"
+                    pieces = await self._show_batch(changes)
+                    yield self._frame(Markup("").join(pieces)) if any(pieces) else b": still here\n\n"
             if not end.is_set():
                 yield self._closing("deleted")
         except (ReloadError, StreamTruncatedError):
@@ -127,22 +129,63 @@ class LiveConversation:
         except HelixError as error:
             yield self._frame(self._renderer.show_problem(error))
 
+    def _wait_time(self) -> float:
+        return self._looks.wait_time(self._turn.status == "running")
+
+    def _take_batch(self, batch: Sequence[StoredChunk]) -> LiveChanges:
+        """What these chunks change; none are a sign that nothing has come for a while."""
+        for stored in batch:
+            self._turn.take_chunk(stored.chunk)
+        if batch and self._looks.silence.end((read_clock() - batch[-1].written_at) / 1000):
+            self._turn.show_status_again()
+        return self._turn.pop_changes()
+
+    def _show_changes(self) -> list[Markup]:
+        return self._renderer.show_changes(self._turn.pop_changes())
+
+    async def _show_batch(self, changes: LiveChanges) -> list[Markup]:
+        """What is new on the page: from the stream, and from the stores where they are looked at."""
+        if changes.status is not None or changes.run is not None:
+            self._looks.begin()
+        pieces = self._renderer.show_changes(changes)
+        running = self._turn.status == "running"
+        if changes.stored or self._looks.take_due(running):
+            pieces += [*await self._read_stores(), *self._show_changes()]
+        if running and self._turn.status == "running":
+            pieces.append(self._renderer.show_silence(self._looks.silence.tell()))
+        return pieces
+
+    async def _read_stores(self) -> list[Markup]:
+        """What the thread and the session have now."""
+        thread = await self.read_thread()
+        session = await self._views.get_session(self._session_id)
+        if self._looks.are_chunks_missing:
+            self._turn.correct_status(begin_live_turn(session).status)
+        # The question of a turn stands in the thread with its first step.
+        question = None if self._has_open_turn else self._turn.question
+        return [thread, self._renderer.show_question(question), self._renderer.show_facts(session)]
+
     async def read_thread(self) -> Markup:
-        """The turns that have ended since, and the one under way as far as it is stored."""
+        """The turns that have ended since, and what is not told for good yet, as far as it is stored."""
         newest = await self._views.read_turns(self._session_id, limit=NEW_TURNS)
         if newest.head < self._shown:
             raise ReloadError
-        ended = await self._list_ended(newest)
+        under_way = labels.list_open(newest)
+        ended = await self._list_ended(newest, {each.start for each in under_way})
         if ended:
             self._shown = ended[-1].stop
-        under_way = [each for each in newest.turns if each.unfinished]
-        return self._renderer.show_turns(ended, under_way, newest.problem)
+        self._has_open_turn = any(each.unfinished for each in under_way)
+        lost = [each for each in labels.list_lost(newest) if each.start >= self._shown]
+        return self._renderer.show_turns(ended, under_way, lost, newest.problem)
 
-    async def _list_ended(self, newest: ConversationPage) -> list[ConversationTurn]:
+    async def _list_ended(
+        self, newest: ConversationPage, under_way: Container[int]
+    ) -> list[ConversationTurn]:
         """The turns that have ended since, each by its last part: a page that is loaded anew has no more.
 
         Args:
             newest: The newest turns.
+            under_way: Where those begin that are not told for good yet.
 
         Raises:
             ReloadError: They are more than a page is given at once.
@@ -152,7 +195,7 @@ class LiveConversation:
             ended[:0] = [
                 each
                 for each in page.turns
-                if not each.unfinished and each.part_of_turn.ends and each.stop > self._shown
+                if each.start not in under_way and each.part_of_turn.ends and each.stop > self._shown
             ]
             if len(ended) > NEW_TURNS:
                 raise ReloadError
@@ -182,10 +225,11 @@ class ReloadError(Exception):
 
 
 class LiveRenderer:
-    """Pieces of HTML by the macros of ``live.html``."""
+    """Pieces of HTML by the macros of ``live.html``; what stands on the page already is empty."""
 
     def __init__(self, session_id: str, page: PageRequest) -> None:
         self._session_id, self._page = session_id, page
+        self._shown: dict[str, str] = {}
 
     def show_changes(self, changes: LiveChanges) -> list[Markup]:
         """The pieces for what has changed, none if nothing has that is shown."""
@@ -205,10 +249,32 @@ class LiveRenderer:
         return pieces
 
     def show_turns(
-        self, ended: Sequence[ConversationTurn], under_way: Sequence[ConversationTurn], problem: str | None
+        self,
+        ended: Sequence[ConversationTurn],
+        under_way: Sequence[ConversationTurn],
+        lost: Sequence[TurnAttempt],
+        problem: str | None,
     ) -> Markup:
-        """Finished turns, to be added, and the one under way."""
-        return self._render("turns", self._session_id, ended, under_way, problem)
+        """Finished turns, to be added, the ones under way, and attempts behind them that left nothing."""
+        pieces = [self._render_new("under_way", self._session_id, under_way)]
+        if ended:
+            pieces.append(self._render("ended", self._session_id, ended))
+        pieces.append(self._render_new("lost", lost))
+        if problem:
+            pieces.append(self._render("unread", problem))
+        return Markup("").join(pieces)
+
+    def show_question(self, question: LiveQuestion | None) -> Markup:
+        """What the turn under way was begun with, while the thread doesn't have it."""
+        return self._render_new("question", question)
+
+    def show_facts(self, session: SessionView) -> Markup:
+        """Sums, and whom the session waits for."""
+        return self._render_new("facts", session)
+
+    def show_silence(self, seconds: int | None) -> Markup:
+        """For how long nothing has come; nothing to show for None."""
+        return Markup("") if seconds is None else self._render("silence", seconds)
 
     def show_end(self, why: str) -> Markup:
         """Why no more comes."""
@@ -217,6 +283,15 @@ class LiveRenderer:
     def show_problem(self, error: HelixError) -> Markup:
         """What went wrong; the browser connects again."""
         return self._render("problem", str(error))
+
+    def _render_new(self, macro: str, *arguments: object) -> Markup:
+        """The piece, if it is another one than before: what is drawn anew loses what is typed into it."""
+        piece = self._render(macro, *arguments)
+        plain = _TOLD_TIMES.sub(r"\1", piece)
+        if self._shown.get(macro) == plain:
+            return Markup("")
+        self._shown[macro] = plain
+        return piece
 
     def _render(self, macro: str, *arguments: object) -> Markup:
         return render_macro("live.html", macro, *arguments, page=self._page)
@@ -232,14 +307,15 @@ def live_frame(html: str, shown: int) -> bytes:
 async def _gather(
     chunks: AsyncIterator[StoredChunk],
     end: asyncio.Event,
+    wait_time: Callable[[], float],
     *,
     window: float = WINDOW,
     clock: Callable[[], float] = time.monotonic,
 ) -> AsyncGenerator[Sequence[StoredChunk]]:
     """Chunks as they come, at once after a silence and else what comes within a window.
 
-    An empty batch is a sign of life.  A reader that doesn't take them lets the queue fill up: then no more
-    are read from the store.
+    An empty batch comes when there was no chunk for ``wait_time()`` seconds.  A reader that doesn't take
+    them lets the queue fill up: then no more are read from the store.
     """
     queue: asyncio.Queue[StoredChunk | None] = asyncio.Queue(MAX_BATCH)
     pump = asyncio.create_task(_fill(queue, chunks))
@@ -250,7 +326,7 @@ async def _gather(
     try:
         while clock() < leave_at:
             first = first or asyncio.create_task(queue.get())
-            await asyncio.wait({first, ended}, timeout=KEEP_ALIVE, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({first, ended}, timeout=wait_time(), return_when=asyncio.FIRST_COMPLETED)
             if not first.done():
                 if ended.done():
                     return

@@ -14,7 +14,7 @@ MAX_TEXT: Final = 32_000
 MAX_CALLS: Final = 30
 
 LiveStatus = Literal["idle", "running", "waiting"]
-CallProgress = Literal["asked", "running", "done", "failed", "approval"]
+CallProgress = Literal["asked", "running", "done", "failed"]
 
 
 @dataclass(slots=True)
@@ -48,6 +48,14 @@ class LiveRun:
 
 
 @dataclass(frozen=True, slots=True)
+class LiveQuestion:
+    """What a turn was begun with; it stands in the thread as soon as the turn's first step does."""
+
+    turn: int
+    texts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class LiveChanges:
     """What has changed since the changes before.
 
@@ -74,12 +82,17 @@ class LiveChanges:
 
 @dataclass(slots=True)
 class LiveTurn:
-    """Takes chunks in, and gives out what has changed."""
+    """Takes chunks in, and gives out what has changed.
+
+    Attributes:
+        question: Of the turn under way, while no step of it is known to be stored.
+    """
 
     status: LiveStatus = "idle"
     step: LiveStep | None = None
     calls: dict[str, LiveCall] = field(default_factory=dict)
     run: LiveRun = LiveRun()
+    question: LiveQuestion | None = None
     _void: set[str] = field(default_factory=set)
     _new_step: bool = False
     _text: list[str] = field(default_factory=list)
@@ -128,6 +141,16 @@ class LiveTurn:
         self._thinking.clear()
         return changes
 
+    def correct_status(self, status: LiveStatus) -> None:
+        """Take the status from the stores: chunks that would have told it have not come."""
+        if status == "idle" and self.status != "idle":
+            self._leave_turn("idle", LiveRun())
+        self._set_status(status)
+
+    def show_status_again(self) -> None:
+        """Tell the status with the next changes, though it is the same."""
+        self._shown_status = None
+
     def _take_piece(self, chunk: streams.TextChunk | streams.Thinking) -> None:
         if chunk.message_id is not None and chunk.message_id in self._void:
             return
@@ -163,7 +186,7 @@ class LiveTurn:
             self._show_step(None)
 
     def _end_step(self) -> None:
-        self._stored = True
+        self._stored, self.question = True, None
         if self.step is not None:
             self._show_step(None)
 
@@ -180,7 +203,8 @@ class LiveTurn:
             case streams.ToolStart():
                 self._change_call(chunk.tool_call_id, chunk.tool_name, "running")
             case streams.ToolApprovalRequest():
-                self._change_call(chunk.tool_call_id, chunk.tool_name, "approval")
+                # It waits in the thread, with what is to be approved: here it would stand twice.
+                self._calls_changed |= self.calls.pop(chunk.tool_call_id, None) is not None
                 self._stored = True
             case streams.ToolEnd():
                 self._change_call(chunk.tool_call_id, "", "done" if chunk.success else "failed", chunk.error)
@@ -205,6 +229,7 @@ class LiveTurn:
         match chunk:
             case streams.RunStarted():
                 self._leave_turn("running", LiveRun(chunk.agent_id))
+                self.question = LiveQuestion(chunk.turn, chunk.texts)
             case streams.RunEnded():
                 self._leave_turn("idle", LiveRun())
             case streams.RunPaused() | streams.Suspended():
@@ -216,7 +241,7 @@ class LiveTurn:
 
     def _leave_turn(self, status: LiveStatus, run: LiveRun) -> None:
         """Between turns: all that was under way is in the thread, or void."""
-        self.run = run
+        self.run, self.question = run, None
         self._discard_step()
         self._void.clear()
         if self.calls:

@@ -1,7 +1,6 @@
 """A conversation that is followed in a browser while it goes on, and acted on from there."""
 
 import asyncio
-import re
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -11,10 +10,12 @@ import pytest_asyncio
 from playwright.async_api import Browser, Page, expect
 
 from helix_temporal.agents import ModelRequest, ModelResponse
+from helix_temporal.inspector import live_looks
 from helix_temporal.models.agents import TextDelta
 from helix_temporal.models.messages import ToolCall
 from helix_temporal.models.states import CreateSession, SessionStatus
 from helix_temporal.testing.environment import HelixEnv
+from helix_temporal.views import silence
 from tests._browser import browser
 from tests.integration._inspected import (
     Inspector,
@@ -98,6 +99,8 @@ async def test_a_turn_is_followed_from_its_first_word_to_the_thread(
     asking = asyncio.create_task(env.sessions.ask("s1", "second", agent="streaming"))
     await expect(page.locator("#live-text")).to_have_text("Light <b>shines</b>")
     await expect(page.locator("#session-status")).to_have_text("running")
+    await expect(page.locator("#live h2")).to_have_text("Turn 2")
+    await expect(page.locator("#live .message.user")).to_have_text("second")
     gate.opened.set()
     await asking
     await expect(page.locator("#live-ended .turn")).to_have_count(1)
@@ -105,7 +108,50 @@ async def test_a_turn_is_followed_from_its_first_word_to_the_thread(
     await expect(page.locator("#live-ended")).to_contain_text("shines")
     await expect(page.locator("#live-turn .turn")).to_have_count(0)
     await expect(page.locator("#live-text")).to_have_count(0)
+    await expect(page.locator("#live-question .turn")).to_have_count(0)
     await expect(page.locator(".turn")).to_have_count(2)
+
+
+async def test_a_page_that_stays_open_is_what_a_new_one_would_be(
+    env: HelixEnv, desk: Desk, page: Page, inspector: Inspector
+) -> None:
+    """Somebody leaves it on a screen for a day: numbers of turns, sums and status must not stay behind."""
+    gate = Gate()
+    gate.opened.set()
+    desk.streams["open"] = speaking(gate, "Hello.")
+    await env.sessions.ask("open", "m1", agent="streaming")
+    await follow(page, inspector, "open")
+    for number in range(2, 7):
+        await env.sessions.ask("open", f"m{number}", agent="streaming")
+    await expect(page.locator("#live-ended .turn")).to_have_count(5)
+    await expect(page.locator("#session-status")).to_have_text("idle")
+    await expect(page.locator("#sums dd").first).to_have_text("6")
+    again = await page.context.new_page()
+    await follow(again, inspector, "open")
+    for selector in (".turn", "#sums", "#about dd:not(:has(time))", "#session-status", "#live-status"):
+        await expect(page.locator(selector)).to_have_text(await again.locator(selector).all_text_contents())
+    await expect(page.locator("main")).not_to_contain_text("running")
+
+
+async def test_a_silent_turn_is_told(
+    env: HelixEnv,
+    desk: Desk,
+    page: Page,
+    inspector: Inspector,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A worker was killed, or a model hangs: a blinking cursor would look like progress."""
+    monkeypatch.setattr(silence, "SILENCE", 1)
+    gate = Gate()
+    desk.streams["silent"] = speaking(gate, "Half", " and half.")
+    asking = asyncio.create_task(env.sessions.ask("silent", "go", agent="streaming"))
+    await gate.reached.wait()
+    await page.goto(inspector.address + session_path(inspector.app, "silent"))
+    await expect(page.locator("#live-text")).to_have_text("Half")
+    await expect(page.locator("#live-status")).to_contain_text("nothing has come for more than 1 s")
+    gate.opened.set()
+    await asking
+    await expect(page.locator("#live-status")).to_contain_text("nothing runs now")
 
 
 async def test_a_page_opened_in_the_middle_shows_what_was_said(
@@ -199,10 +245,32 @@ async def test_an_approval_that_comes_live_can_be_denied(
     await follow(page, inspector, "s6")
     (await wait_for_call(env, desk, "s6", "wipe")).cancel()
     await expect(page.locator("#session-status")).to_contain_text("wait")
+    await expect(page.locator(".waits")).to_have_count(1)
+    await expect(page.locator(".live-calls")).to_have_count(0)  # the call stands in its turn
     await page.get_by_label("Reason").fill("Not today")
     await page.get_by_role("button", name="Deny").click()
     await expect(page.locator(".notice")).to_contain_text("Denied")
     await expect(page.locator("main")).to_contain_text("Not today")
+
+
+@pytest.mark.parametrize("shown_on", ["conversation", "waiting"])
+async def test_enter_in_the_reason_decides_nothing(
+    env: HelixEnv, desk: Desk, page: Page, inspector: Inspector, shown_on: str
+) -> None:
+    """Who writes why they deny, and presses Enter, must not have approved by it."""
+    session_id = f"enter-{shown_on}"
+    (await wait_for_call(env, desk, session_id, "wipe")).cancel()
+    conversation = session_path(inspector.app, session_id)
+    await page.goto(inspector.address + {"conversation": conversation, "waiting": "/waiting"}[shown_on])
+    box = page.locator(".waits").filter(has=page.locator(f'form[action^="{conversation}"]'))
+    sent: list[str] = []
+    page.on("request", lambda each: sent.append(each.method))
+    await box.get_by_label("Reason").fill("Not today")
+    await box.get_by_label("Reason").press("Enter")
+    await box.get_by_role("button", name="Deny").click()
+    await expect(page.locator(".notice")).to_contain_text("Denied")
+    assert sent.count("POST") == 1
+    await expect(page.locator("main")).not_to_contain_text("wiped disk")
 
 
 async def test_the_second_of_two_tabs_is_told_what_the_first_did(
@@ -222,6 +290,34 @@ async def test_the_second_of_two_tabs_is_told_what_the_first_did(
         await expect(second.locator("main")).not_to_contain_text("wiped disk")
 
 
+async def test_a_decision_that_is_under_way_says_so(
+    env: HelixEnv, desk: Desk, page: Page, inspector: Inspector
+) -> None:
+    """Without a worker the answer takes half a minute: a silent button is pressed again."""
+    (await wait_for_call(env, desk, "slow", "wipe")).cancel()
+    await follow(page, inspector, "slow")
+    # Without an answer the browser stays where it is.
+    await page.route("**/approve", lambda route: route.fulfill(status=204))
+    await page.get_by_role("button", name="Approve").click()
+    await expect(page.locator(".sent").first).to_contain_text("Waiting for the session")
+
+
+async def test_a_reason_that_is_being_typed_stays(
+    env: HelixEnv, desk: Desk, page: Page, inspector: Inspector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What comes from the stores meanwhile must not draw the form anew under somebody's hands."""
+    monkeypatch.setattr(live_looks, "AFTER_CHANGE", tuple(each / 2 for each in range(1, 60)))
+    (await wait_for_call(env, desk, "typing", "wipe")).cancel()
+    await follow(page, inspector, "typing")
+    await page.get_by_label("Reason").fill("Not to")
+    assert env.backends.sessions is not None
+    state = await env.backends.sessions.load_state("typing")
+    assert state is not None
+    await env.backends.sessions.save_state("typing", state.model_copy(update={"title": "Another title"}))
+    await expect(page.locator("h1")).to_have_text("Another title")
+    await expect(page.get_by_label("Reason")).to_have_value("Not to")
+
+
 async def test_a_clients_call_is_answered_on_the_page(
     env: HelixEnv, desk: Desk, page: Page, inspector: Inspector
 ) -> None:
@@ -229,6 +325,7 @@ async def test_a_clients_call_is_answered_on_the_page(
     (await wait_for_call(env, desk, "s8", "locate")).cancel()
     await follow(page, inspector, "s8")
     await page.get_by_label("Result").fill('{"city": "Kiel"}')
+    await page.get_by_label("Result").press("Enter")  # begins a line, and sends nothing
     await page.get_by_role("button", name="Send result").click()
     await expect(page.locator(".notice")).to_contain_text("sent")
     await expect(page.locator("main")).to_contain_text("Kiel")
@@ -242,9 +339,14 @@ async def test_a_turn_is_stopped_from_the_page(
     desk.scripts["s9"] = gate.then()
     asking = asyncio.create_task(env.sessions.ask("s9", "go", agent="main"))
     await gate.reached.wait()
+    watching = await page.context.new_page()
+    await follow(watching, inspector, "s9")
     await follow(page, inspector, "s9")
-    await page.get_by_role("button", name=re.compile("Abort")).click()
+    await page.get_by_text("Abort…").click()  # asks first
+    await page.get_by_role("button", name="Abort this turn").click()
     await expect(page.locator(".notice")).to_contain_text("stopped")
+    await expect(watching.locator("#live-lost")).to_contain_text("Discarded attempt")
+    await expect(watching.locator("#live-status")).to_contain_text("nothing runs now")
     await asyncio.wait([asking])
     gate.opened.set()
 
@@ -265,7 +367,8 @@ async def test_a_page_of_a_turn_before_stops_nothing(
         desk.scripts["s10"] = again.then()
         asking = asyncio.create_task(env.sessions.ask("s10", "again", agent="main"))
         await again.reached.wait()
-        await page.get_by_role("button", name=re.compile("Abort")).click()
+        await page.get_by_text("Abort…").click()
+        await page.get_by_role("button", name="Abort this turn").click()
         await expect(page.locator(".notice")).to_contain_text("does not run any more")
         again.opened.set()
         assert (await asking).status == "answered"

@@ -28,16 +28,20 @@ async def show_conversation(request: Request, page: PageRequest) -> Response:
         after = position
     conversation = await page.views.read_turns(session_id, before=before, after=after, limit=TURNS)
     is_newest = conversation.after is None
+    under_way = labels.list_open(conversation) if is_newest else ()
+    shown = find_shown(conversation) if is_newest else None
+    lost = labels.list_lost(conversation, gone)
     return show_session(
         page,
         "conversation.html",
         session,
         conversation=conversation,
-        lost=labels.list_lost(conversation, gone),
+        lost=[each for each in lost if shown is None or each.start < shown],
+        newest_lost=[each for each in lost if shown is not None and each.start >= shown],
         lost_turn=gone.turn if gone is not None and labels.is_discarded(gone) else None,
-        turns=[turn for turn in conversation.turns if not (is_newest and turn.unfinished)],
-        under_way=[turn for turn in conversation.turns if is_newest and turn.unfinished],
-        shown=find_shown(conversation) if is_newest else None,
+        turns=[turn for turn in conversation.turns if turn not in under_way],
+        under_way=under_way,
+        shown=shown,
         older=_link_turns(page, session_id, "before", conversation.before),
         newer=_link_turns(page, session_id, "after", conversation.after),
         said=find_outcome(request.query_params.get("said")),
@@ -46,7 +50,8 @@ async def show_conversation(request: Request, page: PageRequest) -> Response:
 
 def find_shown(conversation: ConversationPage) -> int:
     """The position up to which finished turns are on the page: what is live goes on from there."""
-    finished = [turn.stop for turn in conversation.turns if not turn.unfinished]
+    under_way = labels.list_open(conversation)
+    finished = [turn.stop for turn in conversation.turns if turn not in under_way]
     return max(finished, default=conversation.turns[0].start if conversation.turns else 0)
 
 

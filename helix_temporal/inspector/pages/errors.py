@@ -6,6 +6,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from helix_temporal.errors import HelixError
+from helix_temporal.inspector.defences import FormRefusedError
 from helix_temporal.inspector.page_request import PageRequest
 from helix_temporal.inspector.pages.frame import show_template
 from helix_temporal.inspector.rendering import render_template
@@ -37,6 +38,14 @@ _REFUSALS: Final = {
         "Nothing is lost by that. Try it again in a moment; helix-temporal doctor tells what is away.",
     ),
 }
+_FORM_REFUSED: Final = Refusal(
+    "This form was not taken",
+    "It was not made for this browser, or its cookie is gone meanwhile; nothing was changed.",
+    "Load the page anew, and send the form from there.",
+)
+_NOT_ALLOWED: Final = Refusal(
+    "You may not do this", "You may look here, and this is done by others; nothing was changed."
+)
 _NOT_TAKEN: Final = Refusal(
     "This request was not taken", "It is not one that the inspector’s own pages send; nothing was changed."
 )
@@ -50,15 +59,23 @@ async def show_error(
     error: Exception,
 ) -> Response:
     """What kept a page from being shown; ``page`` is None for those who may not look."""
-    heading, text, advice = choose_words(status, error)
+    heading, text, advice = choose_words(status, error, let_in=page is not None)
     values = {"heading": heading, "text": text, "advice": advice}
     if page is None:
         return HTMLResponse(render_template("refused.html", **values), status)
     return show_template(page, "error.html", status=status, **values)
 
 
-def choose_words(status: int, error: Exception) -> Refusal:
-    """The words for a status; our own errors say themselves what was found and what to do."""
+def choose_words(status: int, error: Exception, *, let_in: bool = True) -> Refusal:
+    """The words for a status; our own errors say themselves what was found and what to do.
+
+    Args:
+        status: Of the response.
+        error: What kept the page from being shown.
+        let_in: Who asks may look: a link or a login would not help them.
+    """
+    if status == 403 and let_in:
+        return _FORM_REFUSED if isinstance(error, FormRefusedError) else _NOT_ALLOWED
     words = _REFUSALS.get(status, _NOT_TAKEN if status < 500 else _FAILED)
     if isinstance(error, HelixError) and status != 500:
         return words._replace(text=str(error))

@@ -115,6 +115,10 @@
       const data = event.target.closest("[data-copy], [data-copy-link]")?.dataset;
       if (data) copy(data.copyLink ? location.origin + data.copyLink : data.copy);
     });
+    document.addEventListener("submit", (event) => {
+      const word = event.target.querySelector(".sent");
+      if (word) word.textContent = "Sent. Waiting for the session’s answer…";
+    });
     const write = () => document.querySelectorAll("time[data-ago]").forEach(writeAgo);
     setInterval(write, 15000);
     openTarget();

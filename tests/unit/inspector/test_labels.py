@@ -32,6 +32,25 @@ def test_attempts_that_were_thrown_away_are_told_apart() -> None:
     assert labels.split_attempts(turn(1, 1)) == ((), None)
 
 
+def test_a_turn_is_open_until_its_end_is_recorded() -> None:
+    """Its messages are all there a moment before: drawn for good then, it would say "running" for ever."""
+    done = turn(1, 1, attempts=(attempt(status=RunStatus.COMPLETED),))
+    running = turn(2, 1, attempts=(attempt(turn=2),))
+    unnumbered = turn(2, 1).model_copy(update={"number": None})
+    page = ConversationPage(session_id="s", thread_id="s", turns=(done,))
+    assert labels.list_open(page) == ()
+    assert labels.list_open(page.model_copy(update={"turns": (done, running)})) == (running,)
+    assert labels.list_open(page.model_copy(update={"turns": (done, unnumbered)})) == (unnumbered,)
+    assert labels.list_open(page.model_copy(update={"turns": (running, done)})) == ()
+    assert not labels.is_running(running, running.attempts[0])
+
+
+def test_where_nobody_records_runs_no_turn_waits_for_one() -> None:
+    """Stores without sessions have none."""
+    turns = tuple(turn(each, 1).model_copy(update={"number": None}) for each in (1, 2))
+    assert labels.list_open(ConversationPage(session_id="s", thread_id="s", turns=turns)) == ()
+
+
 def test_a_run_that_has_stored_nothing_yet_is_not_a_discarded_one() -> None:
     """While the first answer is being written, nothing was thrown away."""
     running, aborted = attempt(kept=False), attempt(kept=False, status=RunStatus.ABORTED)

@@ -80,3 +80,9 @@ def test_an_address_keeps_the_filter() -> None:
     assert query.pairs(failed="1") == {"user": "jo", "since": "2025-11-01", "failed": "1"}
     assert query.pairs(when="today") == {"user": "jo", "when": "today"}
     assert query.pairs(user="") == {"since": "2025-11-01"}
+
+
+def test_a_value_of_failed_that_is_none_is_told() -> None:
+    """A list of all calls must not pass for one of those that failed."""
+    assert read_query(QueryParams("failed=9"), NOW).problems == ("failed: '9' is not one of 0, 1",)
+    assert read_query(QueryParams("failed=0"), NOW).problems == ()

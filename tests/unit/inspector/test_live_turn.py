@@ -4,7 +4,14 @@ from collections.abc import Sequence
 
 import pytest
 
-from helix_temporal.inspector.live_turn import MAX_CALLS, MAX_TEXT, LiveChanges, LiveTurn
+from helix_temporal.inspector.live_turn import (
+    MAX_CALLS,
+    MAX_TEXT,
+    LiveChanges,
+    LiveQuestion,
+    LiveRun,
+    LiveTurn,
+)
 from helix_temporal.models import streams
 from helix_temporal.models.streams import ChunkBase
 
@@ -76,7 +83,6 @@ def test_a_piece_without_a_step_begins_one() -> None:
 CALLS: Sequence[tuple[ChunkBase, str]] = [
     (streams.ToolArgStreamStart(tool_call_id="c", tool_name="look_up"), "asked"),
     (streams.ToolStart(tool_call_id="c", tool_name="look_up"), "running"),
-    (streams.ToolApprovalRequest(tool_call_id="c", tool_name="look_up", approval_id="a"), "approval"),
     (streams.ToolEnd(tool_call_id="c", result="x"), "done"),
     (streams.ToolEnd(tool_call_id="c", success=False, error="no"), "failed"),
 ]
@@ -90,6 +96,40 @@ def test_a_call_shows_how_far_it_is(chunk: ChunkBase, progress: str) -> None:
     changes = take(turn, chunk)
     assert changes.calls is not None
     assert [(each.name, each.progress) for each in changes.calls] == [("look_up", progress)]
+
+
+def test_a_call_that_waits_for_approval_is_left_to_the_thread() -> None:
+    """There it stands with what is to be approved, and would be on the page twice."""
+    turn = LiveTurn()
+    take(turn, streams.ToolStart(tool_call_id="c", tool_name="look_up"))
+    asked = streams.ToolApprovalRequest(tool_call_id="c", tool_name="look_up", approval_id="a")
+    changes = take(turn, asked)
+    assert (changes.calls, changes.stored) == ((), True)
+
+
+def test_a_turns_question_is_known_until_its_first_step_is_stored() -> None:
+    """Whoever watches an answer being written wants to know what was asked."""
+    turn = LiveTurn()
+    take(turn, streams.RunStarted(turn=3, texts=("Why?",)), begun(), piece("Because"))
+    asked = turn.question
+    take(turn, streams.StepCommitted(step_id="s", position=1, message_id="m1"))
+    assert (asked, turn.question) == (LiveQuestion(3, ("Why?",)), None)
+
+
+def test_the_question_of_a_turn_that_was_aborted_goes() -> None:
+    """Nothing of it is in the thread."""
+    turn = LiveTurn()
+    take(turn, streams.RunStarted(turn=4, texts=("And?",)), streams.RunEnded(status="aborted"))
+    assert turn.question is None
+
+
+def test_the_stores_are_right_about_a_turn_whose_end_nobody_told() -> None:
+    """A worker that was killed writes no last chunk."""
+    turn = LiveTurn()
+    take(turn, streams.RunStarted(turn=1, agent_id="r1"), begun(), piece("half"))
+    turn.correct_status("idle")
+    changes = turn.pop_changes()
+    assert (changes.status, changes.cleared, changes.run) == ("idle", True, LiveRun())
 
 
 def test_a_tool_that_calls_thousands_does_not_fill_the_page() -> None:

@@ -196,6 +196,8 @@ async def test_a_form_needs_the_value_of_its_browser(backends: Backends, form: d
             "/sessions/jo-1/stop", data={**form, "run_id": "r"}, headers={"Origin": ORIGIN}
         )
     assert answer.status_code == 403
+    assert "Load the page anew" in answer.text  # a link or a login is not what is missing
+    assert "printed" not in answer.text
 
 
 async def test_the_value_of_another_browser_is_refused(backends: Backends) -> None:
