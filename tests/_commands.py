@@ -10,7 +10,11 @@ from pathlib import Path
 
 from tests.docs._pages import ROOT
 
-RUN = "from helix_temporal.cli import main; main()"
+RUN = (
+    # A background job, as CI may be, inherits that Ctrl-C is ignored.
+    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    "from helix_temporal.cli import main; main()"
+)
 ALL_FINISHED = ("Stopped: no activity was running", "Stopped: what was running has finished")
 
 

@@ -259,7 +259,10 @@ def _start(variables: dict[str, str], *arguments: str) -> "subprocess.Popen[str]
 def _interrupt(process: "subprocess.Popen[str]") -> tuple[int, str]:
     """Ctrl-C; the exit status, and what was said on standard error."""
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=30)
+    try:
+        _, said = process.communicate(timeout=30)
+    finally:
+        process.kill()
     return process.returncode, said
 
 
