@@ -73,6 +73,7 @@ async def _stands_there(viewed: ViewedSessions, state: SessionState, run: Run) -
         first,
         head.position + 1,
         limit=2,
+        max_bytes=_BYTES,
         committed_only=False,
         whole=False,
     )
