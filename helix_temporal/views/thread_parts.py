@@ -215,7 +215,12 @@ async def _finish_part(reader: "PartReader", part: MessagesPart) -> FoundPart:
         page = await reader.read(part.stop, part.stop + (_ONE_STEP if may_answer else 1), backward=False)
         behind = () if page is None else page.messages
     return FoundPart(
-        replace(part, behind=behind, ends_turn=not behind or bool(starts_in([part.messages[-1], behind[0]]))),
+        replace(
+            part,
+            behind=behind,
+            ends_turn=not behind or bool(starts_in([part.messages[-1], behind[0]])),
+            unread=reader.problem is not None,
+        ),
         before=part.first if part.first > reader.lowest else None,
         after=part.stop if part.stop < part.head else None,
         problem=reader.problem,
@@ -242,7 +247,7 @@ async def read_one(threads: ThreadStore, thread_id: str, position: int) -> Messa
 def _empty_part(reader: "PartReader", page: ThreadPage | None, *, at_end: bool = False) -> FoundPart:
     committed, head = (0, 0) if page is None else (page.committed, page.head.position)
     first = head if at_end else 0
-    part = MessagesPart(first, (), committed=committed, head=head)
+    part = MessagesPart(first, (), committed=committed, head=head, unread=reader.problem is not None)
     return FoundPart(part, before=first if first > reader.lowest else None, problem=reader.problem)
 
 
