@@ -18,6 +18,7 @@ from helix_temporal.views.conversation import SessionFacts, build_conversation
 from helix_temporal.views.filters import SessionFilter
 from helix_temporal.views.models import (
     FAILED_CALLS,
+    CallStatus,
     ConversationCall,
     ConversationMessage,
     ConversationTurn,
@@ -28,6 +29,7 @@ from helix_temporal.views.queries import iterate_sessions
 from helix_temporal.views.thread_parts import MAX_TURNS, read_part
 from helix_temporal.views.turn_pages import hide_session, read_session_facts
 from helix_temporal.views.turn_steps import count_steps
+from helix_temporal.views.usage import was_denied
 from helix_temporal.views.waits import list_outcomes
 
 CallEntry = ToolUsageEntry | SubAgentUsageEntry
@@ -80,7 +82,7 @@ class CallFilter:
 
     def matches_success(self, entry: CallEntry) -> bool:
         """Whether a call that usage alone tells of is wanted."""
-        return self.failed is None or self.failed != entry.success
+        return self.failed is None or self.failed == (_status_of(entry) == "failed")
 
 
 @dataclass(slots=True)
@@ -202,11 +204,9 @@ async def _find_calls_by(
     """Calls of a session, without the ids of sub-agents' sessions that the viewer may not see."""
     if source is None:
         return
-    search = _CallSearch(viewed, state, wanted)
+    search = _CallSearch(viewed, state, wanted, problems)
     async for found in search.find_calls(by_usage=source == "usage"):
         yield found.model_copy(update={"call": await hide_session(viewed, found.call)})
-    if search.problem is not None:
-        problems.add_session(state.session_id, search.problem)
 
 
 def _narrow_filter(wanted: SessionFilter, calls: CallFilter) -> SessionFilter:
@@ -237,6 +237,7 @@ class _CallSearch:
     viewed: ViewedSessions
     state: SessionState
     wanted: CallFilter
+    problems: SearchProblems
     problem: str | None = None
 
     async def find_calls(self, *, by_usage: bool) -> AsyncIterator[FoundCall]:
@@ -248,6 +249,11 @@ class _CallSearch:
         async for group in self._group_entries():
             for found in await self._locate_calls(group):
                 yield found
+
+    def _note_problem(self, problem: str | None) -> None:
+        if self.problem is None and problem is not None:
+            self.problem = problem
+            self.problems.add_session(self.state.session_id, problem)
 
     # -- by usage
 
@@ -291,7 +297,7 @@ class _CallSearch:
         asked: dict[str, _AskedCall] = {}
         for number in range(_PARTS):
             part = await read_part(self.viewed.threads, thread_id, before=None, after=after, turns=1)
-            self.problem = self.problem or part.problem
+            self._note_problem(part.problem)
             if not part.part.messages or (number > 0 and part.part.begins_turn):
                 break
             turns = build_conversation(part.part, facts, rows=None).turns
@@ -317,7 +323,7 @@ class _CallSearch:
             found = await read_part(
                 self.viewed.threads, thread_id, before=before, after=None, turns=MAX_TURNS
             )
-            self.problem = self.problem or found.problem
+            self._note_problem(found.problem)
             if not found.part.messages:
                 return
             facts, _ = await read_session_facts(self.viewed, self.state, found.part)
@@ -352,7 +358,7 @@ class _CallSearch:
             call_id="" if own is None else own.tool_call_id,
             name=_name_of(entry),
             position=position,
-            status="done" if entry.success else "failed",
+            status=_status_of(entry),
             error=None if own is None else own.error or None,
             duration_ms=entry.duration_ms,
             sub_session_id=entry.sub_session_id if isinstance(entry, SubAgentUsageEntry) else None,
@@ -374,6 +380,13 @@ class _CallSearch:
 def _result_id_of(entry: CallEntry) -> str:
     """The id of the message with the result of a call."""
     return entry.id.partition("/")[2]
+
+
+def _status_of(entry: CallEntry) -> CallStatus:
+    """How a call ended, as usage tells it."""
+    if entry.success:
+        return "done"
+    return "denied" if isinstance(entry, ToolUsageEntry) and was_denied(entry) else "failed"
 
 
 def _name_of(entry: CallEntry) -> str:
