@@ -313,6 +313,11 @@ class _RecordedUsage:
         """Those of a run, as far as they were recorded."""
         return tuple(model_call_of(each) for each in self.models.get(run_id, ()))
 
+    def count_discarded_answers(self, run_id: str) -> int:
+        """Answers of a run beyond one for each of its steps: a step was tried again, and paid for again."""
+        steps = [each.step_count for each in self.models.get(run_id, ()) if each.id.startswith("step/")]
+        return len(steps) - len(set(steps))
+
 
 def list_entry_ids(part: MessagesPart) -> list[str]:
     """The ids under which usage was recorded of the steps and calls in a part of a thread."""
@@ -460,6 +465,7 @@ class _TurnBuilder:
             duration_ms=_duration_of(kept),
             tool_calls=len(calls),
             failed_calls=sum(1 for each in calls if self._has_failed(each)),
+            discarded_answers=0 if kept is None else self.usage.count_discarded_answers(kept.run_id),
         )
 
     def build_message(self, placed: _Placed, step: int | None) -> ConversationMessage:

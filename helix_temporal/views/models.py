@@ -351,6 +351,8 @@ class ConversationTurn(View):
         attempts: Runs at this place, oldest first, also those that were thrown away; the newest 20.
         unfinished: It is under way, or waits.
         duration_ms: From the start of its kept run to its end; None where not known.
+        discarded_answers: Answers of its kept run that were paid for, and that another attempt of their step
+            has replaced, as far as usage knows: of a worker that is killed as a model speaks it knows none.
     """
 
     number: int | None = None
@@ -365,6 +367,7 @@ class ConversationTurn(View):
     duration_ms: int | None = None
     tool_calls: int = 0
     failed_calls: int = 0
+    discarded_answers: int = 0
 
 
 class ConversationPage(View):

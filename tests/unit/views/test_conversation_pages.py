@@ -107,8 +107,24 @@ async def test_a_run_that_has_stored_nothing_yet_is_not_lost(scene: Scene) -> No
     await writer.start()
     page = await scene.views.read_turns("s1")
     assert (places(page), page.lost) == ([(1, 0, 2)], ())
+    with pytest.raises(InvalidRequestError, match=r"turn 2 .* is under way, and none of its messages"):
+        await scene.views.read_turn("s1", 2)
     await writer.end(RunStatus.FAILED)
     assert [each.turn for each in (await scene.views.read_turns("s1")).lost] == [2]
+
+
+async def test_an_answer_whose_step_was_tried_again_is_told(scene: Scene) -> None:
+    """Its tokens were paid; else the sums are those of a conversation that nobody sees."""
+    writer = await scene.begin()
+    run = await writer.turn(user("u1"), answer("a1"))
+    await writer.record_model_call("a1", run)
+    (turn,) = (await scene.views.read_turns("s1")).turns
+    assert (turn.discarded_answers, turn.tokens.total) == (0, 12)
+    await writer.record_model_call("a1-before", run)
+    (turn,) = (await scene.views.read_turns("s1")).turns
+    assert (turn.discarded_answers, turn.tokens.total) == (1, 24)
+    (listed,) = (await scene.views.list_runs("s1")).runs
+    assert len(listed.model_calls) == 2
 
 
 async def test_a_call_that_somebody_denied_has_not_failed(scene: Scene) -> None:
