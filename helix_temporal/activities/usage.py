@@ -39,6 +39,7 @@ from helix_temporal.models.usage import (
     UsageRollupInput,
     UsageRollupResult,
 )
+from helix_temporal.models.waiting import DENIED
 from helix_temporal.session.record import SessionRecord
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadFacts, ThreadStore
 from helix_temporal.stores.protocols.usage import UsageStore
@@ -334,7 +335,10 @@ def _of_results(request: RunStepInput | EndTurnInput, agent: str, step: int) -> 
         elif each.call is not None and (each.is_error or each.answered is not None):
             # Also a sub-agent's call for which no session was started.
             about = _common_fields(request, agent, max(step, 0), "tool", each.name)
-            entries += _build_tool_entry(each.id, each.call, about, success=not each.is_error)
+            denied = each.answered is not None and each.answered.outcome == "denied"
+            entries += _build_tool_entry(
+                each.id, each.call, about, success=not each.is_error, **({"error": DENIED} if denied else {})
+            )
     return entries
 
 
@@ -385,7 +389,10 @@ def _common_fields(
 
 
 def _build_tool_entry(result_id: str, call: str, about: dict[str, Any], **how: Any) -> list[UsageEntry]:
-    """A tool call; without its error, which may quote a conversation that is deleted before its usage."""
+    """A tool call; without its error, which may quote a conversation that is deleted before its usage.
+
+    That somebody denied it is told, without the reason: it has no success, but nothing failed.
+    """
     tool = about["source"]["name"]
     return _build_entry(
         ToolUsageEntry, id=f"tool/{result_id}", tool_name=tool, tool_call_id=call, **how, **about

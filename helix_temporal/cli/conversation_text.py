@@ -52,6 +52,9 @@ def describe_turn(turn: ConversationTurn) -> str:
         parts.append(f"{turn.tokens.total:,} tokens")
     if turn.cost_usd is not None:
         parts.append(format_cost(turn.cost_usd))
+    if turn.discarded_answers:
+        number = turn.discarded_answers
+        parts.append(f"{number:,} discarded {'answer' if number == 1 else 'answers'}")
     return " · ".join(parts)
 
 

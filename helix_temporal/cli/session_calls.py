@@ -24,11 +24,13 @@ from helix_temporal.cli._session_reads import (
     User,
     parse_option_time,
     read_sessions,
+    warn_of_problem,
 )
 from helix_temporal.cli._store_checks import StoreUse
 from helix_temporal.models.amounts import NOTHING, format_duration
 from helix_temporal.models.visible import make_visible
 from helix_temporal.views import SessionViews
+from helix_temporal.views.calls import SearchProblems
 from helix_temporal.views.filters import SessionFilter
 from helix_temporal.views.models import FoundCall
 
@@ -48,22 +50,25 @@ def calls(
 
     --since and --until are about the time of the call.  Of each call the command is printed that shows what
     the model was given when it made it, or the session's runs where the thread does not have the call any
-    more.  --json prints one call a line.
+    more.  --json prints one call a line.  Exit status 3 where the messages of a session cannot be read.
     """
     wanted = SessionFilter(user_id=user, agent=agent)
     span = parse_option_time("--since", since), parse_option_time("--until", until)
+    problems = SearchProblems()
     read_sessions(
         lambda views: _print_calls(
-            views, wanted, span, tool=tool, failed=True if failed else None, limit=limit, as_json=as_json
+            views, wanted, span, problems, tool=tool, failed=failed or None, limit=limit, as_json=as_json
         ),
         StoreUse.SESSIONS,
     )
+    warn_of_problem(problems.describe())
 
 
 async def _print_calls(
     views: SessionViews,
     wanted: SessionFilter,
     span: tuple[int | None, int | None],
+    problems: SearchProblems,
     *,
     tool: str | None,
     failed: bool | None,
@@ -72,7 +77,10 @@ async def _print_calls(
 ) -> None:
     """Print each as it is found: to look through all sessions may take long."""
     printed = 0
-    async for found in views.find_calls(wanted, tool=tool, failed=failed, since=span[0], until=span[1]):
+    search = views.find_calls(
+        wanted, tool=tool, failed=failed, since=span[0], until=span[1], problems=problems
+    )
+    async for found in search:
         if printed == limit:
             print_note(f"more than {limit}; --limit says how many are looked for")
             return
@@ -101,8 +109,7 @@ def _print_call(found: FoundCall) -> None:
     print_heading("  ".join(each for each in facts if each != NOTHING))
     turn = "" if found.turn is None else f", turn {found.turn}"
     user = "" if found.user_id is None else f", user {found.user_id}"
-    place = f"message {found.message_position}" if found.in_thread else "its message is not in the thread"
-    print_text(make_visible(f"session {found.session_id}{user}{turn}, {place}"), indent=2)
+    print_text(make_visible(f"session {found.session_id}{user}{turn}, {_describe_place(found)}"), indent=2)
     if call.arguments is not None:
         print_text(f"→ {fold_text(format_json(call.arguments))}", indent=2)
     result = call.error or (call.result if isinstance(call.result, str) else "")
@@ -110,6 +117,13 @@ def _print_call(found: FoundCall) -> None:
         print_text(f"← {fold_text(result)}", indent=2)
     print_text(find_command(found), indent=2)
     print_text("")
+
+
+def _describe_place(found: FoundCall) -> str:
+    """Where a call stands in its session's thread."""
+    if found.in_thread:
+        return f"message {found.message_position}"
+    return "its message is not in the thread" if found.problem is None else "its message cannot be read"
 
 
 def find_command(found: FoundCall) -> str:

@@ -97,7 +97,11 @@ class TokenUsageEntry(_Entry):
 
 
 class ToolUsageEntry(_Entry):
-    """One tool call."""
+    """One tool call.
+
+    Attributes:
+        error: ``models.waiting.DENIED`` where somebody denied the call.
+    """
 
     _kind = "tool"
 

@@ -17,6 +17,8 @@ from helix_temporal.views.access import ViewedSessions
 from helix_temporal.views.conversation import SessionFacts, build_conversation
 from helix_temporal.views.filters import SessionFilter
 from helix_temporal.views.models import (
+    FAILED_CALLS,
+    CallStatus,
     ConversationCall,
     ConversationMessage,
     ConversationTurn,
@@ -27,6 +29,7 @@ from helix_temporal.views.queries import iterate_sessions
 from helix_temporal.views.thread_parts import MAX_TURNS, read_part
 from helix_temporal.views.turn_pages import hide_session, read_session_facts
 from helix_temporal.views.turn_steps import count_steps
+from helix_temporal.views.usage import was_denied
 from helix_temporal.views.waits import list_outcomes
 
 CallEntry = ToolUsageEntry | SubAgentUsageEntry
@@ -39,7 +42,6 @@ _AT_ONCE: Final = 16
 """Sessions about which usage is asked side by side."""
 _PARTS: Final = 40
 """Of one turn that are looked through for its calls: at 240 messages, 9,600."""
-_FAILED: Final = frozenset({"failed", "denied", "expired"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,7 @@ class CallFilter:
 
     Attributes:
         tool: Its name.
-        failed: Their result is an error, or is none; also those that were denied, or answered too late.
+        failed: Their result is an error, or is none, or came too late; not those that somebody denied.
         since, until: Milliseconds since 1970, from inclusive, to exclusive.
     """
 
@@ -67,22 +69,54 @@ class CallFilter:
         """Whether a call of a thread is wanted, by its tool and its result."""
         if self.tool is not None and call.name != self.tool:
             return False
-        return self.failed is None or self.failed == (call.status in _FAILED)
+        return self.failed is None or self.failed == (call.status in FAILED_CALLS)
 
     def matches_entry(self, entry: CallEntry) -> bool:
-        """Whether a call that usage tells of is wanted, by its time, its tool and its result."""
+        """Whether a call that usage tells of may be wanted, by its time, its tool and its result.
+
+        One that was denied did not succeed, and did not fail either: the thread tells that.
+        """
         if not self.matches_time(entry.timestamp) or (self.tool or _name_of(entry)) != _name_of(entry):
             return False
-        return self.failed is None or self.failed == (not entry.success)
+        return not (self.failed and entry.success)
+
+    def matches_success(self, entry: CallEntry) -> bool:
+        """Whether a call that usage alone tells of is wanted."""
+        return self.failed is None or self.failed == (_status_of(entry) == "failed")
+
+
+@dataclass(slots=True)
+class SearchProblems:
+    """Why not all calls of a search could be found.
+
+    Attributes:
+        sessions: How many have a thread that cannot be read in full.
+        first: What one of them tells.
+    """
+
+    sessions: int = 0
+    first: str = ""
+
+    def add_session(self, session_id: str, problem: str) -> None:
+        """Note that the thread of a session cannot be read in full."""
+        self.sessions += 1
+        self.first = self.first or f"session {session_id!r}: {problem}"
+
+    def describe(self) -> str | None:
+        """In a sentence; None where there are none."""
+        if not self.sessions:
+            return None
+        number = "1 session" if self.sessions == 1 else f"{self.sessions:,} sessions"
+        return f"the messages of {number} cannot all be read: calls may be missing.  {self.first}"
 
 
 async def find_calls(
-    viewed: ViewedSessions, wanted: SessionFilter, calls: CallFilter
+    viewed: ViewedSessions, wanted: SessionFilter, calls: CallFilter, problems: SearchProblems
 ) -> AsyncIterator[FoundCall]:
     """Calls in the sessions of a filter, sessions with the newest change first.
 
     A call whose message is in the thread no more, as its turn was aborted or taken back, is told as usage
-    was recorded of it.  So is one of a thread that cannot be read.
+    was recorded of it.  So is one of a thread that cannot be read; ``problems`` tells that.
     """
     async for names in _gather_names(iterate_sessions(viewed, _narrow_filter(wanted, calls))):
         sources = await asyncio.gather(*(_choose_source(viewed, each, calls) for each in names))
@@ -90,7 +124,7 @@ async def find_calls(
             state = None if source is None else await viewed.find_state(session_id)
             if state is None:
                 continue  # no such call, or deleted since
-            async for found in _find_calls_by(viewed, state, calls, source):
+            async for found in _find_calls_by(viewed, state, calls, source, problems):
                 yield found
 
 
@@ -152,21 +186,25 @@ async def _list_all_entries(
 
 
 async def find_session_calls(
-    viewed: ViewedSessions, state: SessionState, wanted: CallFilter
+    viewed: ViewedSessions, state: SessionState, wanted: CallFilter, problems: SearchProblems
 ) -> AsyncIterator[FoundCall]:
     """Calls of one session, as `find_calls` finds them."""
     source = await _choose_source(viewed, state.session_id, wanted)
-    async for found in _find_calls_by(viewed, state, wanted, source):
+    async for found in _find_calls_by(viewed, state, wanted, source, problems):
         yield found
 
 
 async def _find_calls_by(
-    viewed: ViewedSessions, state: SessionState, wanted: CallFilter, source: CallSource
+    viewed: ViewedSessions,
+    state: SessionState,
+    wanted: CallFilter,
+    source: CallSource,
+    problems: SearchProblems,
 ) -> AsyncIterator[FoundCall]:
     """Calls of a session, without the ids of sub-agents' sessions that the viewer may not see."""
     if source is None:
         return
-    search = _CallSearch(viewed, state, wanted)
+    search = _CallSearch(viewed, state, wanted, problems)
     async for found in search.find_calls(by_usage=source == "usage"):
         yield found.model_copy(update={"call": await hide_session(viewed, found.call)})
 
@@ -188,13 +226,19 @@ class _AskedCall:
     call: ConversationCall
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _CallSearch:
-    """Calls of one session."""
+    """Calls of one session.
+
+    Attributes:
+        problem: Why not all of the thread could be read; None where it could.
+    """
 
     viewed: ViewedSessions
     state: SessionState
     wanted: CallFilter
+    problems: SearchProblems
+    problem: str | None = None
 
     async def find_calls(self, *, by_usage: bool) -> AsyncIterator[FoundCall]:
         """Those that usage tells of, or all that the thread has."""
@@ -205,6 +249,11 @@ class _CallSearch:
         async for group in self._group_entries():
             for found in await self._locate_calls(group):
                 yield found
+
+    def _note_problem(self, problem: str | None) -> None:
+        if self.problem is None and problem is not None:
+            self.problem = problem
+            self.problems.add_session(self.state.session_id, problem)
 
     # -- by usage
 
@@ -227,7 +276,8 @@ class _CallSearch:
         found: list[FoundCall] = []
         for result_id, entry in named.items():
             if result_id not in asked:
-                found.append(self._tell_entry(entry, run))
+                if self.wanted.matches_success(entry):
+                    found.append(self._tell_entry(entry, run))
             elif self.wanted.matches_call(asked[result_id].call):
                 found.append(self._tell_call(asked[result_id], entry.timestamp))
         return found
@@ -247,13 +297,14 @@ class _CallSearch:
         asked: dict[str, _AskedCall] = {}
         for number in range(_PARTS):
             part = await read_part(self.viewed.threads, thread_id, before=None, after=after, turns=1)
-            if part.problem is not None or not part.part.messages or (number > 0 and part.part.begins_turn):
+            self._note_problem(part.problem)
+            if not part.part.messages or (number > 0 and part.part.begins_turn):
                 break
             turns = build_conversation(part.part, facts, rows=None).turns
             asked |= {each: call for each, call in _index_calls(turns).items() if each in missing}
             facts = replace(facts, steps_before=(facts.steps_before or 0) + count_steps(part.part.messages))
             after = part.after
-            if after is None or missing <= asked.keys():
+            if after is None or part.problem is not None or missing <= asked.keys():
                 break
         return asked
 
@@ -272,6 +323,7 @@ class _CallSearch:
             found = await read_part(
                 self.viewed.threads, thread_id, before=before, after=None, turns=MAX_TURNS
             )
+            self._note_problem(found.problem)
             if not found.part.messages:
                 return
             facts, _ = await read_session_facts(self.viewed, self.state, found.part)
@@ -306,7 +358,7 @@ class _CallSearch:
             call_id="" if own is None else own.tool_call_id,
             name=_name_of(entry),
             position=position,
-            status="done" if entry.success else "failed",
+            status=_status_of(entry),
             error=None if own is None else own.error or None,
             duration_ms=entry.duration_ms,
             sub_session_id=entry.sub_session_id if isinstance(entry, SubAgentUsageEntry) else None,
@@ -318,6 +370,7 @@ class _CallSearch:
             turn=None if run is None else run.turn,
             step=entry.step_count or None,
             in_thread=False,
+            problem=self.problem,
             message_position=position,
             at=entry.timestamp,
             call=call,
@@ -327,6 +380,13 @@ class _CallSearch:
 def _result_id_of(entry: CallEntry) -> str:
     """The id of the message with the result of a call."""
     return entry.id.partition("/")[2]
+
+
+def _status_of(entry: CallEntry) -> CallStatus:
+    """How a call ended, as usage tells it."""
+    if entry.success:
+        return "done"
+    return "denied" if isinstance(entry, ToolUsageEntry) and was_denied(entry) else "failed"
 
 
 def _name_of(entry: CallEntry) -> str:

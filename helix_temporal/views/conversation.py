@@ -20,6 +20,7 @@ from helix_temporal.models.usage import SubAgentUsageEntry, TokenUsageEntry, Too
 from helix_temporal.models.waiting import DENIED, NO_ANSWER, find_waiting_call
 from helix_temporal.views.foreign_calls import find_arguments, find_result
 from helix_temporal.views.models import (
+    FAILED_CALLS,
     CallStatus,
     ConversationCall,
     ConversationMessage,
@@ -64,6 +65,7 @@ class MessagesPart:
         behind: Messages that follow, only looked at for results of calls.
         ends_turn: The last one ends a turn, or is the newest there is; otherwise the turn goes on behind it.
         committed, head: Of the thread.
+        unread: Not all of the thread can be read: what is not here may be there all the same.
     """
 
     first: int
@@ -74,6 +76,7 @@ class MessagesPart:
     ends_turn: bool = True
     committed: int = 0
     head: int = 0
+    unread: bool = False
 
     @property
     def stop(self) -> int:
@@ -310,6 +313,11 @@ class _RecordedUsage:
         """Those of a run, as far as they were recorded."""
         return tuple(model_call_of(each) for each in self.models.get(run_id, ()))
 
+    def count_discarded_answers(self, run_id: str) -> int:
+        """Answers of a run beyond one for each of its steps: a step was tried again, and paid for again."""
+        steps = [each.step_count for each in self.models.get(run_id, ()) if each.id.startswith("step/")]
+        return len(steps) - len(set(steps))
+
 
 def list_entry_ids(part: MessagesPart) -> list[str]:
     """The ids under which usage was recorded of the steps and calls in a part of a thread."""
@@ -350,7 +358,7 @@ def _assign_runs(
             at = places.get((head.position, None))
         if at is not None:
             found.setdefault(at, []).append(run)
-        elif _is_lost_here(part, head.position):
+        elif _is_lost_here(part, run):
             lost.append(run)
     attempts = {
         at: tuple(_attempt_of(run, usage, kept=run is _kept_run(each)) for run in each[-_MOST_ATTEMPTS:])
@@ -364,8 +372,15 @@ def _place_of(part: MessagesPart, at: int) -> tuple[int, str | None]:
     return part.first + at, before
 
 
-def _is_lost_here(part: MessagesPart, position: int) -> bool:
-    """Whether this is the part at which a run is told of that is in the thread no more."""
+def _is_lost_here(part: MessagesPart, run: Run) -> bool:
+    """Whether this is the part at which a run is told of that is in the thread no more.
+
+    One under way may have stored nothing yet.  Where not all can be read, only what was discarded is known to
+    be gone.
+    """
+    if run.status.live or (part.unread and not run.status.is_discarded):
+        return False
+    position = run.start_head.position
     return part.first <= position < part.stop or (position >= part.stop and part.stop >= part.head)
 
 
@@ -449,7 +464,8 @@ class _TurnBuilder:
             cost_usd=_sum_costs(kept),
             duration_ms=_duration_of(kept),
             tool_calls=len(calls),
-            failed_calls=sum(1 for each in calls if _is_failed(each)),
+            failed_calls=sum(1 for each in calls if self._has_failed(each)),
+            discarded_answers=0 if kept is None else self.usage.count_discarded_answers(kept.run_id),
         )
 
     def build_message(self, placed: _Placed, step: int | None) -> ConversationMessage:
@@ -523,6 +539,9 @@ class _TurnBuilder:
             return "waiting"
         under_way = self.facts.live and call.asked.position >= self.part.committed
         return "running" if under_way else "unanswered"
+
+    def _has_failed(self, call: _Call) -> bool:
+        return call.answer is not None and self._status_of_answer(call, call.answer) in FAILED_CALLS
 
     def _status_of_answer(self, call: _Call, answer: _Placed) -> CallStatus:
         if not _is_failed(call):

@@ -4,7 +4,7 @@ Times are milliseconds since 1970.  Text is as it is stored: who shows it makes 
 """
 
 from decimal import Decimal
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
@@ -14,6 +14,8 @@ from helix_temporal.models.states import ErrorInfo, SessionStatus
 Millis = Annotated[int, Field(ge=0)]
 CallStatus = Literal["running", "waiting", "done", "failed", "denied", "expired", "unanswered"]
 """``unanswered``: the thread has no result of it, and nothing waits for one."""
+FAILED_CALLS: Final = frozenset[CallStatus]({"failed", "expired"})
+"""What counts as failed.  A person who denied a call decided: nothing went wrong."""
 
 
 class View(BaseModel):
@@ -349,6 +351,8 @@ class ConversationTurn(View):
         attempts: Runs at this place, oldest first, also those that were thrown away; the newest 20.
         unfinished: It is under way, or waits.
         duration_ms: From the start of its kept run to its end; None where not known.
+        discarded_answers: Answers of its kept run that were paid for, and that another attempt of their step
+            has replaced, as far as usage knows: of a worker that is killed as a model speaks it knows none.
     """
 
     number: int | None = None
@@ -363,6 +367,7 @@ class ConversationTurn(View):
     duration_ms: int | None = None
     tool_calls: int = 0
     failed_calls: int = 0
+    discarded_answers: int = 0
 
 
 class ConversationPage(View):
@@ -372,6 +377,7 @@ class ConversationPage(View):
         before: Give it to read the turns before these; None at the begin.
         after: Give it to read the turns behind these; None at the end.
         lost: Attempts that belong to no turn of the thread any more (cut or taken back); the newest 20.
+            Never one under way; where ``problem`` says that not all can be read, only those known to be gone.
         problem: What could not be read and why: the archive is away, or damaged at a place.
     """
 
@@ -401,6 +407,7 @@ class FoundCall(View):
     Attributes:
         in_thread: The message that asks is in the thread.  It is not if its turn was aborted or taken back,
             or if the thread cannot be read: arguments and result are None then.
+        problem: Why the thread cannot be read, so that nothing is known of the message; else None.
         message_position: Of the message that asks; where its turn began, if it is not in the thread.
     """
 
@@ -410,6 +417,7 @@ class FoundCall(View):
     turn: int | None = None
     step: int | None = None
     in_thread: bool = True
+    problem: str | None = None
     message_position: int
     at: Millis | None = None
     call: ConversationCall

@@ -20,6 +20,7 @@ from helix_temporal.views import (
     turn_positions,
 )
 from helix_temporal.views.access import ViewedSessions
+from helix_temporal.views.calls import SearchProblems
 from helix_temporal.views.filters import EVERY_SESSION, Admits, SessionFilter
 from helix_temporal.views.models import (
     CheckpointList,
@@ -85,10 +86,14 @@ class SessionViews:
         failed: bool | None = None,
         since: int | None = None,
         until: int | None = None,
+        problems: SearchProblems | None = None,
     ) -> AsyncIterator[FoundCall]:
-        """Tool calls in the sessions of a filter, newest session first; ``since``, ``until``: of the call."""
+        """Tool calls in the sessions of a filter, newest session first; ``since``, ``until``: of the call.
+
+        Where a thread cannot be read, ``problems`` is told so as the search goes on.
+        """
         found = calls.CallFilter(tool=tool, failed=failed, since=since, until=until)
-        return calls.find_calls(self._viewed, wanted, found)
+        return calls.find_calls(self._viewed, wanted, found, problems or SearchProblems())
 
     # -- one session
 
@@ -100,11 +105,13 @@ class SessionViews:
         failed: bool | None = None,
         since: int | None = None,
         until: int | None = None,
+        problems: SearchProblems | None = None,
     ) -> AsyncIterator[FoundCall]:
         """As `find_calls`, of one session."""
         state = await self._viewed.load_state(session_id)
         wanted = calls.CallFilter(tool=tool, failed=failed, since=since, until=until)
-        async for found in calls.find_session_calls(self._viewed, state, wanted):
+        told = problems or SearchProblems()
+        async for found in calls.find_session_calls(self._viewed, state, wanted, told):
             yield found
 
     async def load_state(self, session_id: str) -> SessionState:

@@ -1,7 +1,7 @@
 """Which part of a thread a page reads: some turns, and never more than a page can show.
 
-A page has up to 20 turns, 240 messages and 1 MiB.  A turn that is longer is shown in parts, which are cut
-between steps where that is possible.
+A page has up to 20 turns, 240 messages and 1 MiB; to have one turn whole it has up to 8 MiB, and one step up
+to 64 MiB.  A turn that is longer is shown in parts, which are cut between steps where that is possible.
 """
 
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 from helix_temporal.errors import InvalidRequestError, ThreadNotFoundError
-from helix_temporal.models.stored_messages import Kind, StoredMessage
+from helix_temporal.models.stored_messages import Kind, StoredMessage, size_of
 from helix_temporal.models.turns import is_step_border, starts_in
 from helix_temporal.stores.protocols.hot import HotHeader
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadPage, ThreadStore
@@ -21,6 +21,10 @@ T = TypeVar("T")
 MAX_TURNS: Final = 20
 MAX_MESSAGES: Final = MAX_ROWS
 MAX_BYTES: Final = 1024 * 1024
+_TURN_BYTES: Final = 8 * MAX_BYTES
+"""Read for a turn that is not whole in fewer."""
+_STEP_BYTES: Final = 64 * MAX_BYTES
+"""Read for a step whose results are not all in fewer: else they stood apart from their calls."""
 _ONE_STEP: Final = 64
 """Messages behind a part that are looked at for the results of its last calls."""
 
@@ -64,6 +68,7 @@ async def _read_backward(reader: "PartReader", before: int | None, turns: int) -
     page = await reader.read(0, before, backward=True)
     if page is None or not page.messages:
         return _empty_part(reader, page)
+    page = await _complete_begin(reader, page)
     context, messages, first = await _split_context(reader, page)
     starts = _starts_of(context, messages, first)
     if len(starts) > turns:
@@ -87,6 +92,7 @@ async def _read_backward(reader: "PartReader", before: int | None, turns: int) -
 
 async def _read_forward(reader: "PartReader", after: int, turns: int) -> FoundPart:
     page = await reader.read(max(after - 1, 0), None, backward=False)
+    page = None if page is None else await _complete_end(reader, page, after)
     if page is None or page.first + len(page.messages) <= after:
         return _empty_part(reader, page, at_end=True)
     # Where the archive is away, what is hot may begin later.
@@ -94,8 +100,10 @@ async def _read_forward(reader: "PartReader", after: int, turns: int) -> FoundPa
     context, messages = page.messages[:at], page.messages[at:]
     starts = _starts_of(context, messages, page.first + at)
     stop = len(messages)
-    if len(starts) > turns:
-        stop = starts[turns]
+    # The rest of a turn that began before is one of them.
+    begun = starts if starts[:1] == [0] else [0, *starts]
+    if len(begun) > turns:
+        stop = begun[turns]
     elif page.after is not None:
         later = [each for each in starts if each > 0]
         stop = later[-1] if later else _last_border(messages)
@@ -108,6 +116,59 @@ async def _read_forward(reader: "PartReader", after: int, turns: int) -> FoundPa
         head=page.head.position,
     )
     return await _finish_part(reader, part)
+
+
+async def _complete_begin(reader: "PartReader", page: ThreadPage) -> ThreadPage:
+    """A page with what stands before it, where it has only the end of a turn, or of a step."""
+    while page.first > 0 and not starts_in(page.messages):
+        wanted = _bytes_wanted(page.messages, has_border=_begins_at_border(page.messages))
+        if wanted == 0:
+            break
+        limit = MAX_MESSAGES + 1 - len(page.messages)
+        more = await reader.read(0, page.first, backward=True, limit=limit, max_bytes=wanted)
+        if more is None or not more.messages or more.first + len(more.messages) != page.first:
+            break
+        page = replace(page, first=more.first, messages=(*more.messages, *page.messages))
+    return page
+
+
+def _begins_at_border(messages: Sequence[StoredMessage]) -> bool:
+    """Whether a part of these messages, of which the first is left out, can begin with a step."""
+    return len(messages) > 1 and (messages[1].kind != Kind.RESULT or _first_border(messages[1:]) > 0)
+
+
+async def _complete_end(reader: "PartReader", page: ThreadPage, after: int) -> ThreadPage:
+    """A page with what follows it, where it has only the begin of a turn, or of a step, from a place on.
+
+    A large message before the place may have filled the page alone.
+    """
+    while page.after is not None:
+        at = max(after - page.first, 0)
+        context, messages = page.messages[:at], page.messages[at:]
+        if any(each > 0 for each in _starts_of(context, messages, page.first + at)):
+            break
+        has_border = any(_is_border(messages, each) for each in range(1, len(messages)))
+        wanted = _bytes_wanted(messages, has_border=has_border)
+        if wanted == 0:
+            break
+        limit = MAX_MESSAGES + 1 - len(messages)
+        more = await reader.read(page.after, None, backward=False, limit=limit, max_bytes=wanted)
+        if more is None or not more.messages or more.first != page.after:
+            break
+        page = replace(more, first=page.first, messages=(*page.messages, *more.messages))
+    return page
+
+
+def _bytes_wanted(messages: Sequence[StoredMessage], *, has_border: bool) -> int:
+    """How many bytes are read beside these messages of one turn, so that they can be shown together.
+
+    Args:
+        messages: Those that have been read.
+        has_border: They can be cut between steps.
+    """
+    if len(messages) >= MAX_MESSAGES:
+        return 0
+    return max((_TURN_BYTES if has_border else _STEP_BYTES) - size_of(messages), 0)
 
 
 async def _split_context(
@@ -154,7 +215,12 @@ async def _finish_part(reader: "PartReader", part: MessagesPart) -> FoundPart:
         page = await reader.read(part.stop, part.stop + (_ONE_STEP if may_answer else 1), backward=False)
         behind = () if page is None else page.messages
     return FoundPart(
-        replace(part, behind=behind, ends_turn=not behind or bool(starts_in([part.messages[-1], behind[0]]))),
+        replace(
+            part,
+            behind=behind,
+            ends_turn=not behind or bool(starts_in([part.messages[-1], behind[0]])),
+            unread=reader.problem is not None,
+        ),
         before=part.first if part.first > reader.lowest else None,
         after=part.stop if part.stop < part.head else None,
         problem=reader.problem,
@@ -164,7 +230,7 @@ async def _finish_part(reader: "PartReader", part: MessagesPart) -> FoundPart:
 async def read_one(threads: ThreadStore, thread_id: str, position: int) -> MessagesPart | None:
     """The part that one message is; None where none can be read at this position."""
     reader = PartReader(threads, thread_id)
-    page = await reader.read(max(position - 1, 0), position + 1, backward=True)
+    page = await reader.read(max(position - 1, 0), position + 1, backward=True, max_bytes=_TURN_BYTES)
     if page is None or page.first + len(page.messages) <= position:
         return None
     context, messages = page.messages[: position - page.first], page.messages[position - page.first :]
@@ -181,7 +247,7 @@ async def read_one(threads: ThreadStore, thread_id: str, position: int) -> Messa
 def _empty_part(reader: "PartReader", page: ThreadPage | None, *, at_end: bool = False) -> FoundPart:
     committed, head = (0, 0) if page is None else (page.committed, page.head.position)
     first = head if at_end else 0
-    part = MessagesPart(first, (), committed=committed, head=head)
+    part = MessagesPart(first, (), committed=committed, head=head, unread=reader.problem is not None)
     return FoundPart(part, before=first if first > reader.lowest else None, problem=reader.problem)
 
 
@@ -199,44 +265,48 @@ class PartReader:
         self.lowest = 0
         self._hot: HotHeader | None = None
 
-    async def read(self, start: int, stop: int | None, *, backward: bool) -> ThreadPage | None:
+    async def read(
+        self,
+        start: int,
+        stop: int | None,
+        *,
+        backward: bool,
+        limit: int = MAX_MESSAGES + 1,
+        max_bytes: int = MAX_BYTES,
+    ) -> ThreadPage | None:
         """Some messages of a range, finished turns and the one under way; None where nothing can be read."""
+        wanted = ReadPage(
+            self._thread_id,
+            start,
+            stop,
+            limit=limit,
+            max_bytes=max_bytes,
+            backward=backward,
+            committed_only=False,
+            whole=False,
+        )
         if self.problem is not None:
-            return await self._read_hot(start, stop, backward=backward)
+            return await self._read_hot(wanted)
         try:
-            return await wait_for_archive(lambda: self._read_range(start, stop, backward=backward))
+            return await wait_for_archive(lambda: self._threads.read(wanted))
         except ThreadNotFoundError:
             return None
         except PARTIAL_READ_ERRORS as error:
             self.problem = describe_unread(error)
-            return await self._read_hot(start, stop, backward=backward)
+            return await self._read_hot(wanted)
 
-    async def _read_range(self, start: int, stop: int | None, *, backward: bool) -> ThreadPage:
-        return await self._threads.read(
-            ReadPage(
-                self._thread_id,
-                start,
-                stop,
-                limit=MAX_MESSAGES + 1,
-                max_bytes=MAX_BYTES,
-                backward=backward,
-                committed_only=False,
-                whole=False,
-            )
-        )
-
-    async def _read_hot(self, start: int, stop: int | None, *, backward: bool) -> ThreadPage | None:
+    async def _read_hot(self, wanted: ReadPage) -> ThreadPage | None:
         """What the hot thread has of a range."""
         header = self._hot or await read_hot_header(self._threads, self._thread_id)
         if header is None:
             return None
         self._hot, self.lowest = header, header.base.position
-        start = max(start, header.base.position)
-        stop = header.head.position if stop is None else min(stop, header.head.position)
+        start, head = max(wanted.start, header.base.position), header.head.position
+        stop = head if wanted.stop is None else min(wanted.stop, head)
         if stop <= start:
             return None
         try:
-            return await wait_for_archive(lambda: self._read_range(start, stop, backward=backward))
+            return await wait_for_archive(lambda: self._threads.read(replace(wanted, start=start, stop=stop)))
         except PARTIAL_READ_ERRORS:
             return None  # the problem is told already
 

@@ -24,7 +24,7 @@ async def find_turn(viewed: ViewedSessions, state: SessionState, number: int) ->
     The number of an attempt that was made again leads to the turn that stands in its place.
 
     Raises:
-        InvalidRequestError: There is no such turn, or it is in the thread no more.
+        InvalidRequestError: There is no such turn, or it is in the thread no more, or not yet.
         StoreUnavailableError, ArchiveError: The turns have to be counted, and the thread cannot be read.
     """
     if number < 1:
@@ -38,6 +38,11 @@ async def find_turn(viewed: ViewedSessions, state: SessionState, number: int) ->
             f"session {state.session_id!r} has no turn {number}: its newest is {newest.turn}"
         )
     if not await _stands_there(viewed, state, run):
+        if run.status.live:
+            raise InvalidRequestError(
+                f"turn {number} of session {state.session_id!r} is under way, and none of its messages is in "
+                "the thread yet: follow it, or read it when its first step has ended"
+            )
         raise InvalidRequestError(
             f"turn {number} of session {state.session_id!r} is in the thread no more: it began at "
             f"{run.start_head.position}, and its status is {run.status.value!r}"
@@ -73,6 +78,7 @@ async def _stands_there(viewed: ViewedSessions, state: SessionState, run: Run) -
         first,
         head.position + 1,
         limit=2,
+        max_bytes=_BYTES,
         committed_only=False,
         whole=False,
     )

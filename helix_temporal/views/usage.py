@@ -1,12 +1,14 @@
 """What sessions used, in the words of the views."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Final, TypeVar
 
 from helix_temporal.models import usage as recorded
 from helix_temporal.models.messages import Usage
-from helix_temporal.models.usage import TokenUsageEntry, UsageEntry, UsageQuery
+from helix_temporal.models.usage import TokenUsageEntry, ToolUsageEntry, UsageEntry, UsageQuery
+from helix_temporal.models.waiting import DENIED
 from helix_temporal.session.record import SessionRecord
 from helix_temporal.stores.usage import roll_up, sub_session_ids
 from helix_temporal.views.access import ViewedSessions
@@ -56,15 +58,23 @@ def sum_entries(entries: Mapping[str, Sequence[UsageEntry]]) -> UsageSums:
         return UsageSums(session_ids=tuple(entries))
     tools = found.tool_stats
     models = [each for some in entries.values() for each in some if isinstance(each, TokenUsageEntry)]
+    denied = Counter(
+        each.tool_name
+        for some in entries.values()
+        for each in some
+        if isinstance(each, ToolUsageEntry) and was_denied(each)
+    )
     by_tool = {
-        name: ToolSums(calls=each.total_calls, failed=each.failed, duration_ms=each.total_duration_ms)
+        name: ToolSums(
+            calls=each.total_calls, failed=each.failed - denied[name], duration_ms=each.total_duration_ms
+        )
         for name, each in tools.by_tool.items()
     }
     return UsageSums(
         tokens=_tokens_of(found.tokens),
         model_calls=len(models),
         tool_calls=tools.total_calls,
-        failed_tool_calls=tools.failed,
+        failed_tool_calls=tools.failed - denied.total(),
         sub_agent_calls=found.sub_agent_stats.total_calls,
         cost_usd=found.cost_usd,
         duration_ms=sum(each.duration_ms for each in models) + tools.total_duration_ms,
@@ -78,6 +88,11 @@ def sum_entries(entries: Mapping[str, Sequence[UsageEntry]]) -> UsageSums:
         first_at=found.first_at,
         last_at=found.last_at,
     )
+
+
+def was_denied(entry: ToolUsageEntry) -> bool:
+    """Whether somebody denied a call: then it had no success, but nothing failed."""
+    return not entry.success and entry.error == DENIED
 
 
 def _tokens_of(sums: recorded.TokenSums) -> ShownTokens:

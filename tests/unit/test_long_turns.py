@@ -22,7 +22,7 @@ from helix_temporal.views import SessionViews
 from tests._sessions import memory_place
 from tests.unit._long_turns import MESSAGES, STEPS, long_turn, position_of, write_long_session
 from tests.unit.cli._stores import add_session, call, fill, json_of, variables_of
-from tests.unit.inspector._asking import holding_link
+from tests.unit.inspector._asking import holding_link, walk_links
 from tests.unit.views._scene import Writer, answer, scene_over, user
 
 pytestmark = pytest.mark.timeout(120)
@@ -159,25 +159,12 @@ async def test_a_call_that_is_found_has_its_step() -> None:
 # ---- the inspector ----------------------------------------------------------------------------------
 
 
-async def walk(browser: httpx.AsyncClient, path: str, rel: str) -> list[str]:
-    """The page at this path and those that its links lead on to."""
-    pages: list[str] = []
-    following: str | None = path
-    while following is not None:
-        answer = await browser.get(following)
-        assert answer.status_code == 200, answer.text
-        pages.append(answer.text)
-        link = re.search(rf'<a rel="{rel}" href="([^"]+)"', answer.text)
-        following = None if link is None else link[1].replace("&amp;", "&")
-    return pages
-
-
 @pytest.mark.parametrize("session_id", SESSIONS)
 async def test_the_page_of_a_turn_leads_through_all_of_it(
     browser: httpx.AsyncClient, session_id: str
 ) -> None:
     """The rest of a long turn is what went wrong in it."""
-    pages = await walk(browser, f"/sessions/{session_id}/turns/2", "next")
+    pages = await walk_links(browser, f"/sessions/{session_id}/turns/2", "next")
     assert [said for page in pages for said in said_on(page)] == all_said(2)
     assert len(pages) > 1
     assert "Later messages of this turn" in pages[0]
@@ -189,7 +176,7 @@ async def test_the_page_of_a_turn_leads_through_all_of_it(
 @pytest.mark.parametrize("session_id", SESSIONS)
 async def test_the_conversation_leads_through_all_turns(browser: httpx.AsyncClient, session_id: str) -> None:
     """Page by page, from the newest back; no page leaves messages out in its middle."""
-    pages = await walk(browser, f"/sessions/{session_id}", "prev")
+    pages = await walk_links(browser, f"/sessions/{session_id}", "prev")
     said = [each for page in reversed(pages) for each in said_on(page)]
     assert said == [*all_said(1), *all_said(2), *all_said(3)]
 

@@ -177,6 +177,11 @@ async def test_a_call_that_was_denied_says_so(lived: Lived) -> None:
     (call,) = turn.messages[1].calls
     assert call.status == "denied"
     assert "not today" in str(call.result)
+    assert (turn.tool_calls, turn.failed_calls) == (1, 0)
+    sums = await lived.views.get_usage(lived.session_id)
+    assert (sums.failed_tool_calls, sums.by_tool["wipe"].failed, sums.by_tool["wipe"].calls) == (1, 0, 1)
+    failed = [each.call.name async for each in lived.views.find_calls(failed=True)]
+    assert failed == ["broken"]
 
 
 async def test_turns_that_were_taken_back_are_told_where_they_stood(lived: Lived) -> None:

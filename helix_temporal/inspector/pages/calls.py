@@ -13,6 +13,7 @@ from helix_temporal.inspector.list_query import ListQuery, read_query, widen_for
 from helix_temporal.inspector.page_request import PageRequest
 from helix_temporal.inspector.pages.frame import describe_failure, show_template
 from helix_temporal.inspector.rendering import read_clock
+from helix_temporal.views.calls import SearchProblems
 from helix_temporal.views.models import FoundCall
 
 MOST: Final = 60
@@ -24,10 +25,11 @@ async def show_calls(request: Request, page: PageRequest) -> Response:
     """Calls that the address asks for, of the sessions with the newest changes first."""
     query = read_query(request.query_params, read_clock())
     calls: list[FoundCall] = []
+    unread = SearchProblems()
     stopped = problem = None
     try:
         async with asyncio.timeout(SECONDS):
-            stopped = await _collect_calls(page, query, calls)
+            stopped = await _collect_calls(page, query, calls, unread)
     except TimeoutError:
         stopped = (
             f"Looked for {SECONDS:.0f} seconds; older sessions were not looked at. "
@@ -36,13 +38,22 @@ async def show_calls(request: Request, page: PageRequest) -> Response:
     except HelixError as error:
         problem = describe_failure(error)
     return show_template(
-        page, "calls.html", area="calls", query=query, calls=calls, stopped=stopped, problem=problem
+        page,
+        "calls.html",
+        area="calls",
+        query=query,
+        calls=calls,
+        stopped=stopped,
+        problem=problem,
+        unread=unread.describe(),
     )
 
 
-async def _collect_calls(page: PageRequest, query: ListQuery, calls: list[FoundCall]) -> str | None:
+async def _collect_calls(
+    page: PageRequest, query: ListQuery, calls: list[FoundCall], unread: SearchProblems
+) -> str | None:
     """Put what is found into ``calls``; why it ended before all sessions were looked at, if it did."""
-    async with aclosing(cast("AsyncGenerator[FoundCall]", _find_calls(page, query))) as source:
+    async with aclosing(cast("AsyncGenerator[FoundCall]", _find_calls(page, query, unread))) as source:
         async for each in source:
             calls.append(each)
             if len(calls) >= MOST:
@@ -50,12 +61,22 @@ async def _collect_calls(page: PageRequest, query: ListQuery, calls: list[FoundC
     return None
 
 
-def _find_calls(page: PageRequest, query: ListQuery) -> AsyncIterator[FoundCall]:
+def _find_calls(page: PageRequest, query: ListQuery, unread: SearchProblems) -> AsyncIterator[FoundCall]:
     tool, session_id = query.given("tool") or None, query.given("session")
     if session_id:
         return page.views.find_session_calls(
-            session_id, tool=tool, failed=query.failed, since=query.since, until=query.until
+            session_id,
+            tool=tool,
+            failed=query.failed,
+            since=query.since,
+            until=query.until,
+            problems=unread,
         )
     return page.views.find_calls(
-        widen_for_calls(query), tool=tool, failed=query.failed, since=query.since, until=query.until
+        widen_for_calls(query),
+        tool=tool,
+        failed=query.failed,
+        since=query.since,
+        until=query.until,
+        problems=unread,
     )

@@ -41,6 +41,15 @@ def a_call(**fields: object) -> ConversationCall:
     )
 
 
+@pytest.mark.parametrize(("number", "told"), [(1, "1 discarded answer"), (2, "2 discarded answers")])
+def test_answers_that_were_paid_and_discarded_are_told(
+    capsys: pytest.CaptureFixture[str], number: int, told: str
+) -> None:
+    """Else the tokens are more than those of the messages below, and nobody knows why."""
+    print_turn(a_turn(user("hi"), discarded_answers=number))
+    assert capsys.readouterr().out.splitlines()[0] == f"turn 3 · {told}"
+
+
 def test_a_turn_is_read_from_the_question_to_the_answer(capsys: pytest.CaptureFixture[str]) -> None:
     """As a conversation, with what it cost, not as a list of spans."""
     kept = TurnAttempt(run_id="r2", turn=3, status=RunStatus.COMPLETED, started_at=1_700_000_000_000)

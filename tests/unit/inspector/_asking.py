@@ -1,5 +1,6 @@
 """An inspector that is asked without a network, as a browser on this machine would."""
 
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -27,3 +28,16 @@ async def holding_link(app: Any, **options: Any) -> AsyncIterator[httpx.AsyncCli
         answer = await browser.get(f"/?token={app.state.access.token}")
         assert answer.status_code == 303
         yield browser
+
+
+async def walk_links(browser: httpx.AsyncClient, path: str, rel: str) -> list[str]:
+    """The page at this path and those that its links lead on to."""
+    pages: list[str] = []
+    following: str | None = path
+    while following is not None:
+        answer = await browser.get(following)
+        assert answer.status_code == 200, answer.text
+        pages.append(answer.text)
+        link = re.search(rf'<a rel="{rel}" href="([^"]+)"', answer.text)
+        following = None if link is None else link[1].replace("&amp;", "&")
+    return pages

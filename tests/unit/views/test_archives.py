@@ -7,17 +7,22 @@ import pytest
 
 from helix_temporal.client import SessionStores
 from helix_temporal.coldtier import KeepHot
+from helix_temporal.models.checkpoints import NewRun, RunChange, RunRecorded, RunStatus
+from helix_temporal.models.ids import make_result_id
 from helix_temporal.models.messages import GivenContext, Usage
+from helix_temporal.models.stored_messages import StoredMessage
 from helix_temporal.models.turns import encode_messages
+from helix_temporal.models.usage import ToolUsageEntry
 from helix_temporal.stores.memory.sessions import MemorySessions
 from helix_temporal.stores.memory.usage import MemoryUsage
 from helix_temporal.stores.sessions import RowSessions
 from helix_temporal.testing.contracts._threads_base import Author
 from helix_temporal.testing.faults import BlobFault
+from helix_temporal.views.calls import SearchProblems
 from helix_temporal.views.filters import SessionFilter
 from helix_temporal.views.sessions import SessionViews
 from tests.unit.coldtier._tiers import Tiers
-from tests.unit.views._scene import answer, texts, user
+from tests.unit.views._scene import answer, call, result, texts, user
 
 LITTLE = KeepHot(archived_bytes=2_000, messages=8)
 TURNS = 40
@@ -160,3 +165,74 @@ async def test_a_session_that_is_cold_is_read(archived: Archived) -> None:
     page = await archived.views.read_turns("t")
     assert page.turns == ()
     assert page.problem is not None
+
+
+async def record_calls(archived: Archived) -> None:
+    """Runs of two turns: the first was aborted, the second has a call that failed; then nobody uses it."""
+    sessions, start = archived.stores.sessions, archived.author.head
+    assert sessions is not None
+    await sessions.start_run("t", NewRun(run_id="r1", start_head=start))
+    await sessions.update_run("t", "r1", RunChange(status=RunStatus.ABORTED))
+    recorded = await sessions.start_run("t", NewRun(run_id="r2", start_head=start))
+    assert isinstance(recorded, RunRecorded)
+    said, asked, failed = encode_messages(
+        [user("u-new"), answer("a-new", "", call()), result("a-new", 0, "closed", is_error=True)]
+    )
+    await archived.author.append(archived.author.step(said, asked, failed, answer=answer_stored("b-new")))
+    await sessions.update_run("t", "r2", RunChange(status=RunStatus.COMPLETED))
+    entry = ToolUsageEntry(
+        id=f"tool/{make_result_id('a-new', 0)}",
+        session_id="t",
+        timestamp=recorded.run.started_at,
+        run_id="r2",
+        step_count=1,
+        tool_name="look",
+        success=False,
+    )
+    await archived.stores.usage.record_entry(entry)
+    await archived.author.go_cold()
+
+
+def answer_stored(message_id: str) -> StoredMessage:
+    """A model's answer as it is stored."""
+    return encode_messages([answer(message_id)])[0]
+
+
+async def test_nothing_is_called_lost_because_it_could_not_be_read(archived: Archived) -> None:
+    """An operator in an outage must not be told that finished turns are gone; what was aborted is."""
+    await record_calls(archived)
+    page = await archived.views.read_turns("t", limit=1)
+    assert ([each.turn for each in page.turns[0].attempts], page.lost, page.problem) == ([1, 2], (), None)
+    archived.tiers.blobs.fail(BlobFault.ERROR_BEFORE, times=1_000)
+    page = await archived.views.read_turns("t")
+    assert page.problem is not None
+    assert (page.turns, [each.run_id for each in page.lost]) == ((), ["r1"])
+
+
+async def test_calls_that_could_not_be_read_are_not_called_gone(archived: Archived) -> None:
+    """They are told by usage, each with the reason why no more is known; the search says so as a whole."""
+    await record_calls(archived)
+    archived.tiers.blobs.fail(BlobFault.ERROR_BEFORE, times=1_000)
+    problems = SearchProblems()
+    (found,) = [each async for each in archived.views.find_calls(failed=True, problems=problems)]
+    assert (found.call.name, found.in_thread) == ("look", False)
+    assert "not all can be read" in (found.problem or "")
+    assert "1 session" in (problems.describe() or "")
+
+
+async def test_a_search_without_usage_tells_what_it_could_not_read(archived: Archived) -> None:
+    """No hits would look like no failures."""
+    await archived.author.go_cold()
+    archived.tiers.blobs.fail(BlobFault.ERROR_BEFORE, times=1_000)
+    problems = SearchProblems()
+    assert [each async for each in archived.views.find_calls(problems=problems)] == []
+    assert "session 't': not all can be read" in (problems.describe() or "")
+
+
+async def test_a_search_that_could_read_all_has_no_problem(archived: Archived) -> None:
+    """Of the same calls."""
+    await record_calls(archived)
+    problems = SearchProblems()
+    (found,) = [each async for each in archived.views.find_calls(failed=True, problems=problems)]
+    assert (found.in_thread, found.problem, found.call.error) == (True, None, "closed")
+    assert problems.describe() is None

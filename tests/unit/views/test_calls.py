@@ -9,6 +9,7 @@ from helix_temporal.client import SessionStores
 from helix_temporal.models.checkpoints import Run, RunStatus
 from helix_temporal.models.states import CreateSession, SubSessionRef
 from helix_temporal.models.usage import SubAgentUsageEntry, TokenCounts, TokenUsageEntry
+from helix_temporal.models.waiting import DENIED
 from helix_temporal.views.filters import SessionFilter
 from helix_temporal.views.models import FoundCall
 from helix_temporal.views.sessions import SessionViews
@@ -61,6 +62,21 @@ async def test_which_call_failed_for_a_user(scene: Scene, *, recorded: bool) -> 
     ]
     assert await found(scene.views, tool="write") == []
     assert len(await found(scene.views, tool="look")) == 3
+
+
+@pytest.mark.parametrize("recorded", [True, False], ids=["by usage", "by the thread"])
+async def test_a_call_that_was_denied_is_not_among_those_that_failed(scene: Scene, *, recorded: bool) -> None:
+    """Usage knows that it had no success; the thread knows why."""
+    writer = await scene.begin()
+    run = await writer.start()
+    denied = result("a1", 0, f"{DENIED}: too much", is_error=True)
+    await writer.append(user("u1"), answer("a1", "", call()), denied, answer("b1"))
+    if recorded:
+        await writer.record_tool_call("a1", run, success=False)
+    await writer.end()
+    assert await found(scene.views, failed=True) == []
+    assert named(await found(scene.views, failed=False)) == [("s1", 1, 1, "denied")]
+    assert named(await found(scene.views)) == [("s1", 1, 1, "denied")]
 
 
 @pytest.mark.parametrize("recorded", [True, False], ids=["by usage", "by the thread"])

@@ -9,6 +9,7 @@ from helix_temporal.models.checkpoints import RunStatus
 from helix_temporal.models.messages import Message
 from helix_temporal.models.stored_messages import Kind, StoredMessage
 from helix_temporal.models.turns import encode_messages
+from helix_temporal.models.waiting import DENIED
 from helix_temporal.stores.protocols.session_rows import RowPage
 from helix_temporal.views.models import ConversationPage
 from helix_temporal.views.sessions import SessionViews
@@ -97,6 +98,43 @@ async def test_a_turn_under_way_is_unfinished_and_its_calls_run(scene: Scene) ->
     await writer.end(RunStatus.FAILED)
     (turn,) = (await scene.views.read_turns("s1")).turns
     assert turn.messages[1].calls[0].status == "unanswered"
+
+
+async def test_a_run_that_has_stored_nothing_yet_is_not_lost(scene: Scene) -> None:
+    """It is under way: who follows the session would read that it was thrown away."""
+    writer = await scene.begin()
+    await writer.turn(user("u1"), answer("a1"))
+    await writer.start()
+    page = await scene.views.read_turns("s1")
+    assert (places(page), page.lost) == ([(1, 0, 2)], ())
+    with pytest.raises(InvalidRequestError, match=r"turn 2 .* is under way, and none of its messages"):
+        await scene.views.read_turn("s1", 2)
+    await writer.end(RunStatus.FAILED)
+    assert [each.turn for each in (await scene.views.read_turns("s1")).lost] == [2]
+
+
+async def test_an_answer_whose_step_was_tried_again_is_told(scene: Scene) -> None:
+    """Its tokens were paid; else the sums are those of a conversation that nobody sees."""
+    writer = await scene.begin()
+    run = await writer.turn(user("u1"), answer("a1"))
+    await writer.record_model_call("a1", run)
+    (turn,) = (await scene.views.read_turns("s1")).turns
+    assert (turn.discarded_answers, turn.tokens.total) == (0, 12)
+    await writer.record_model_call("a1-before", run)
+    (turn,) = (await scene.views.read_turns("s1")).turns
+    assert (turn.discarded_answers, turn.tokens.total) == (1, 24)
+    (listed,) = (await scene.views.list_runs("s1")).runs
+    assert len(listed.model_calls) == 2
+
+
+async def test_a_call_that_somebody_denied_has_not_failed(scene: Scene) -> None:
+    """A person decided: nothing went wrong that an operator should look at."""
+    writer = await scene.begin()
+    denied, failed = result("a1", 0, f"{DENIED}: too much", is_error=True), result("a1", 1, is_error=True)
+    await writer.turn(user("u1"), answer("a1", "", call(0), call(1)), denied, failed, answer("b1"))
+    (turn,) = (await scene.views.read_turns("s1")).turns
+    assert [each.status for each in turn.messages[1].calls] == ["denied", "failed"]
+    assert (turn.tool_calls, turn.failed_calls) == (2, 1)
 
 
 async def test_attempts_that_were_thrown_away_stand_at_their_place(scene: Scene) -> None:
