@@ -110,6 +110,14 @@ async def test_a_page_can_be_read_without_javascript(shop: Shop, chromium: Brows
         assert seen.foreign == []
 
 
+UNTIL_QUIET = """() => new Promise(resolve => {
+    let timer = setTimeout(resolve, 1000);
+    new MutationObserver(() => { clearTimeout(timer); timer = setTimeout(resolve, 1000); })
+        .observe(document.querySelector('main'), {childList: true, subtree: true});
+})"""
+"""Resolves once nothing of the page has been replaced for a second."""
+
+
 @pytest.mark.parametrize("name", PAGES)
 async def test_everything_that_can_be_used_is_reached_with_the_tabulator(
     shop: Shop, page: Page, name: str
@@ -117,8 +125,9 @@ async def test_everything_that_can_be_used_is_reached_with_the_tabulator(
     """Without a mouse; and one sees where one is."""
     await page.goto(shop.inspector.address + shop.paths[name])
     if name == "conversation":
-        # What is live replaces the turn under way once.
+        # What is live replaces the turn under way.
         await expect(page.locator("#live-status")).to_contain_text("Following")
+        await page.evaluate(UNTIL_QUIET)
     wanted = await page.evaluate(
         """() => [...document.querySelectorAll('a[href],button,input,select,textarea,summary')]
             .filter(each => each.checkVisibility({checkVisibilityCSS: true}) && !each.disabled
