@@ -34,7 +34,7 @@ _FIRST_PAGE_MS: Final = 200
 _CONVERSATION_MS: Final = 300
 _LIVE_MS: Final = 100
 _LIST_MB: Final = 100
-"""Bars of the study (shared/reference/operations.md, 1.5 and 2.3)."""
+"""What docs/benchmarks.md promises of the row `pages`."""
 _TURN: Final = 4
 """Messages a turn: a question, a call, its result, an answer."""
 
