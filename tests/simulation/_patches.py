@@ -1,14 +1,15 @@
 """What is replaced in the code under test: chance, and sizes so small that everything happens soon."""
 
 import random
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
 from helix_temporal import _retries
-from helix_temporal.activities import kept_answers, payloads, sessions, steps, suspended_turns
+from helix_temporal.activities import kept_answers, payloads, sessions, steps
 from helix_temporal.coldtier import archive, opening, plan, store
 from helix_temporal.stores import record_packs
 from tests.simulation import _worker
@@ -61,8 +62,9 @@ def simulated(chance: random.Random, clock: Callable[[], float], *, keeps_answer
             stack.enter_context(patch.object(kept_answers, "STORE_AWAY_PAUSES", ()))
         numbers = iter(range(1, 1_000_000))
         stack.enter_context(patch.object(steps, "new_id", lambda: f"a{next(numbers)}"))
-        for module in (steps, suspended_turns):
+        for module in _modules_with("wall_clock_ms"):
             stack.enter_context(patch.object(module, "wall_clock_ms", lambda: int(clock() * 1000)))
+        stack.enter_context(patch.object(steps, "scheduled_ms", lambda: _worker.scheduled_epoch() // 1000))
         for module in (steps, payloads):
             stack.enter_context(patch.object(module, "current_attempt", _worker.current_attempt))
         for module in (sessions, steps):
@@ -70,3 +72,12 @@ def simulated(chance: random.Random, clock: Callable[[], float], *, keeps_answer
         stack.enter_context(patch.object(sessions, "scheduled_epoch", _worker.scheduled_epoch))
         stack.enter_context(patch.object(sessions, "heartbeat_with_progress", _worker.beating))
         yield
+
+
+def _modules_with(name: str) -> list[ModuleType]:
+    """Every module of the code under test that has the name: one that was forgotten would not replay."""
+    return [
+        each
+        for path, each in sorted(sys.modules.items())
+        if path.startswith("helix_temporal") and name in vars(each)
+    ]
