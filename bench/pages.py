@@ -124,7 +124,7 @@ finally:
     status = pathlib.Path("/proc/self/status").read_text()
     print(re.search("VmHWM:(.*) kB", status)[1], file=sys.stderr)
 """
-"""`ru_maxrss` would be that of the process that started this one, if that is more: Linux keeps it (getrusage(2))."""
+"""Its own memory: ``ru_maxrss`` is handed on by the process that starts it (getrusage(2))."""
 
 
 # ---- a long conversation ----------------------------------------------------------------------------
