@@ -9,7 +9,6 @@ from helix_temporal.client import ReadableStores
 from helix_temporal.errors import (
     SessionNotFoundError,
     StoreUnavailableError,
-    ThreadNotFoundError,
 )
 from helix_temporal.models.base import JsonObject
 from helix_temporal.models.checkpoints import Run
@@ -28,7 +27,7 @@ from helix_temporal.session_files.file import (
     dump_state,
     dump_usage,
 )
-from helix_temporal.stores.protocols.threads import ReadPage, ThreadFacts
+from helix_temporal.stores.protocols.threads import ReadPage, ThreadFacts, find_facts
 from helix_temporal.stores.sessions.imports import is_without_workflow
 from helix_temporal.views.reading import stores_for_reading
 
@@ -144,7 +143,7 @@ class ContentsReader:
     ) -> SessionContents | None:
         state = await self._load_state(session_id)
         thread_id = session_id if state is None else state.messages_thread_id
-        facts = await self._find_facts(thread_id)
+        facts = await find_facts(self._threads, thread_id)
         if state is None and facts is None:
             raise SessionNotFoundError(f"Session not found: {session_id!r}", session_id=session_id)
         runs, live = await self._list_runs(session_id, state)
@@ -181,12 +180,6 @@ class ContentsReader:
     async def _load_state(self, session_id: str) -> SessionState | None:
         return None if self._sessions is None else await self._sessions.load_state(session_id)
 
-    async def _find_facts(self, thread_id: str) -> ThreadFacts | None:
-        try:
-            return await self._threads.read_facts(thread_id)
-        except ThreadNotFoundError:
-            return None
-
     async def _is_unchanged(
         self, session_id: str, state: SessionState | None, facts: ThreadFacts | None
     ) -> bool:
@@ -195,7 +188,7 @@ class ContentsReader:
             return False
         if facts is None:
             return True
-        now = await self._find_facts(facts.thread_id)
+        now = await find_facts(self._threads, facts.thread_id)
         return now is not None and (now.epoch, now.committed) == (facts.epoch, facts.committed)
 
     async def _find_head(self, facts: ThreadFacts) -> Head | None:
@@ -257,7 +250,7 @@ class ContentsReader:
         """Whether nobody has opened the thread since: only an open can cut it."""
         if contents.epoch is None:
             return True
-        facts = await self._find_facts(contents.thread_id)
+        facts = await find_facts(self._threads, contents.thread_id)
         return facts is not None and facts.epoch == contents.epoch
 
     # -- children

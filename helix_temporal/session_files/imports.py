@@ -21,7 +21,6 @@ from helix_temporal.errors import (
     NotArchivedError,
     SessionExistsError,
     ThreadExistsError,
-    ThreadNotFoundError,
 )
 from helix_temporal.models.base import JsonObject, wall_clock_ms
 from helix_temporal.models.ids import validate_id
@@ -53,6 +52,7 @@ from helix_temporal.stores.protocols.threads import (
     OpenThread,
     ThreadFacts,
     ThreadStore,
+    find_facts,
 )
 from helix_temporal.stores.sessions import RowSessions
 from helix_temporal.stores.sessions.imports import (
@@ -300,7 +300,7 @@ class _Target:
             SessionExistsError, ThreadExistsError: Another one is here.
         """
         stated = await self._has_state(place)
-        facts = await self._find_facts(place.thread_id or place.session_id)
+        facts = await find_facts(self._threads, place.thread_id or place.session_id)
         if _ends_as(facts, place):
             if stated or place.state is None:
                 return True
@@ -326,12 +326,6 @@ class _Target:
         if make_portable_state(found, place.head) != place.state:
             raise _exists_error(place.session_id)
         return True
-
-    async def _find_facts(self, thread_id: str) -> ThreadFacts | None:
-        try:
-            return await self._threads.read_facts(thread_id)
-        except ThreadNotFoundError:
-            return None
 
     async def make_session(self, file: BinaryIO, place: _ImportPlace, count: _Count) -> bool:
         """Make a session, or what is missing of it; False if all of it was here already."""
@@ -371,7 +365,7 @@ class _Target:
         Raises:
             FencedError, ThreadExistsError: Somebody else has opened it meanwhile.
         """
-        facts = await self._find_facts(thread_id)
+        facts = await find_facts(self._threads, thread_id)
         if facts is not None and facts.owner == place.owner and not facts.closed:
             return _ThreadWriter(self._threads, thread_id, facts.epoch, facts.head, place.head)
         now = wall_clock_ms() if self._sessions is None else await self._sessions.now()

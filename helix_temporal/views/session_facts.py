@@ -20,7 +20,7 @@ from helix_temporal.views.waits import list_waits, list_waits_of_thread
 async def read_session(viewed: ViewedSessions, state: SessionState) -> SessionView:
     """Where a session stands; what cannot be read is left out, and `problem` says why."""
     thread_id = state.messages_thread_id
-    found = await find_thread(viewed, thread_id)
+    found = await find_thread(viewed.threads, thread_id)
     place = place_of(thread_id, found, archives=viewed.threads.archives)
     record = None if found.facts is None else read_record(found.facts)
     newest = await _read_newest_run(viewed, state.session_id)

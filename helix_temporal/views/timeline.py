@@ -64,7 +64,7 @@ async def list_runs(viewed: ViewedSessions, state: SessionState, limit: int, cur
         return RunList(session_id=session_id)
     place = TimelinePlace() if cursor is None else TimelinePlace.parse(cursor)
     if cursor is None:
-        found = await find_thread(viewed, state.messages_thread_id)
+        found = await find_thread(viewed.threads, state.messages_thread_id)
         head = None if found.facts is None else found.facts.head.position
         place, problem = TimelinePlace(head), found.problem
     page = await viewed.sessions.list_runs(session_id, limit=limit, cursor=place.cursor, count=False)

@@ -77,7 +77,7 @@ async def _read_usage(viewed: ViewedSessions, node: _Node) -> UsageSums:
         if await has_few_entries(viewed, session_id):
             return await read_usage(viewed, session_id)
         # Not for each session of a tree: the archive may be asked for this.
-        found = await find_thread(viewed, node.thread_id or session_id)
+        found = await find_thread(viewed.threads, node.thread_id or session_id)
         record = None if found.facts is None else read_record(found.facts)
         return await read_short_usage(viewed, session_id, record)
     except PARTIAL_READ_ERRORS:

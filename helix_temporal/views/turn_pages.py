@@ -213,7 +213,7 @@ async def read_session_facts(
     live = next((run for run in runs if run.run_id == state.current_run_id), None)
     waiting = list_waits(state, None if live is None else live.turn)
     if viewed.sessions is None and at_end:
-        found = await find_thread(viewed, state.messages_thread_id)
+        found = await find_thread(viewed.threads, state.messages_thread_id)
         waiting = await read_waits(viewed, state, found.facts, None)
     children = await read_children(viewed, state.session_id, part)
     facts = SessionFacts(

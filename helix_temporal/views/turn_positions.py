@@ -8,7 +8,7 @@ from helix_temporal.models.checkpoints import Run
 from helix_temporal.models.states import SessionState
 from helix_temporal.models.stored_messages import StoredMessage
 from helix_temporal.models.turns import starts_in
-from helix_temporal.stores.protocols.threads import ReadPage, ThreadPage, ThreadStore
+from helix_temporal.stores.protocols.threads import ReadPage, ThreadPage, ThreadStore, find_facts
 from helix_temporal.views.access import ViewedSessions
 from helix_temporal.views.problems import PARTIAL_READ_ERRORS, wait_for_archive
 from helix_temporal.views.turn_steps import find_begin, number_steps
@@ -142,11 +142,8 @@ async def _find_newest(threads: ThreadStore, thread_id: str) -> int:
     async def read(stop: int) -> ThreadPage | None:
         return await _read_page(threads, thread_id, 0, stop, backward=True)
 
-    try:
-        facts = await threads.read_facts(thread_id)
-    except ThreadNotFoundError:
-        return 0
-    found = await find_begin(read, facts.head.position, most=None)
+    facts = await find_facts(threads, thread_id)
+    found = None if facts is None else await find_begin(read, facts.head.position, most=None)
     return 0 if found is None else found.position
 
 
