@@ -16,7 +16,6 @@ from helix_temporal.models.ids import validate_id
 from helix_temporal.models.states import SessionState, SessionStatus, SubSessionRef
 from helix_temporal.models.store_calls import OrderBy, SessionQuery
 from helix_temporal.models.stored_messages import EMPTY, Head, StoredMessage
-from helix_temporal.models.usage import UsageEntry
 from helix_temporal.session.record import SessionRecord, parse_record
 from helix_temporal.session_files.file import (
     FileSession,
@@ -30,11 +29,11 @@ from helix_temporal.session_files.file import (
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadFacts, find_facts
 from helix_temporal.stores.sessions.imports import is_without_workflow
 from helix_temporal.views.reading import stores_for_reading
+from helix_temporal.views.usage import iterate_entries
 
 _PAGE: Final = 1_000
 _PAGE_BYTES: Final = 4 * 1024 * 1024
 _RUNS: Final = 200
-_ENTRIES: Final = 10_000
 _TRIES: Final = 40
 _PAUSE: Final = 0.05
 
@@ -150,7 +149,7 @@ class ContentsReader:
         behind = state is not None and facts is not None and state.head.position < facts.committed
         if live and behind and not last:
             return None  # A turn has just ended in the thread, and its state is being committed.
-        usage = await self._list_usage(session_id)
+        usage = [each async for each in iterate_entries(self._usage, session_id)]
         head = EMPTY if facts is None else await self._find_head(facts)
         if head is None or not await self._is_unchanged(session_id, state, facts):
             return None
@@ -211,24 +210,15 @@ class ContentsReader:
 
     async def _list_runs(self, session_id: str, state: SessionState | None) -> tuple[list[Run], bool]:
         """Runs that are over, oldest first, and whether one is live."""
-        runs: list[Run] = []
-        cursor = None
-        while self._sessions is not None and state is not None:
-            page = await self._sessions.list_runs(session_id, limit=_RUNS, cursor=cursor)
+        if self._sessions is None or state is None:
+            return [], False
+        page = await self._sessions.list_runs(session_id, limit=_RUNS)
+        runs = list(page.items)
+        while page.next_cursor is not None:
+            page = await self._sessions.list_runs(session_id, limit=_RUNS, cursor=page.next_cursor)
             runs += page.items
-            cursor = page.next_cursor
-            if cursor is None:
-                break
         over = [run for run in runs if not run.status.live]
         return over[::-1], len(over) < len(runs)
-
-    async def _list_usage(self, session_id: str) -> list[UsageEntry]:
-        entries: list[UsageEntry] = []
-        while True:
-            page = await self._usage.get_entries(session_id, limit=_ENTRIES, offset=len(entries))
-            entries += page
-            if len(page) < _ENTRIES:
-                return entries
 
     # -- messages
 

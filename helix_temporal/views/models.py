@@ -255,6 +255,13 @@ class TurnAttempt(View):
     workflow_run_id: str | None = None
     model_calls: tuple[ModelCall, ...] = ()
 
+    @property
+    def duration_ms(self) -> int | None:
+        """How long it took, in milliseconds; None while it goes on."""
+        if self.started_at is None or self.ended_at is None:
+            return None
+        return max(0, self.ended_at - self.started_at)
+
 
 class RunList(View):
     """Runs of a session, newest first, also those whose messages are not in the thread.

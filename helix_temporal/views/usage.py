@@ -1,16 +1,27 @@
 """What sessions used, in the words of the views."""
 
+import itertools
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Final, TypeVar
 
-from helix_temporal.models import usage as recorded
 from helix_temporal.models.messages import Usage
-from helix_temporal.models.usage import TokenUsageEntry, ToolUsageEntry, UsageEntry, UsageQuery
+from helix_temporal.models.usage import (
+    SubAgentUsageEntry,
+    TokenCounts,
+    TokenSums,
+    TokenUsageEntry,
+    ToolUsageEntry,
+    UsageEntry,
+    UsageKind,
+    UsageQuery,
+)
 from helix_temporal.models.waiting import DENIED
 from helix_temporal.session.record import SessionRecord
-from helix_temporal.stores.usage import roll_up, sub_session_ids
+from helix_temporal.stores.protocols.usage import UsageStore
+from helix_temporal.stores.usage import MOST_ENTRIES, roll_up, sub_session_ids
 from helix_temporal.views.access import ViewedSessions
 from helix_temporal.views.models import ModelCall, ShownTokens, ToolSums, UsageSums
 
@@ -49,6 +60,58 @@ async def has_few_entries(viewed: ViewedSessions, session_id: str) -> bool:
     """Whether all entries of a session are added up for a page."""
     counted = await viewed.usage.query_usage(UsageQuery(session_id=session_id, limit=1))
     return (counted.total or 0) <= _FEW
+
+
+async def iterate_entries(
+    usage: UsageStore, session_id: str, kinds: Collection[UsageKind] | None = None
+) -> AsyncIterator[UsageEntry]:
+    """All entries of a session by time, in pages as large as there are."""
+    for offset in itertools.count(0, MOST_ENTRIES):
+        page = await usage.get_entries(session_id, kinds=kinds, limit=MOST_ENTRIES, offset=offset)
+        for each in page:
+            yield each
+        if len(page) < MOST_ENTRIES:
+            return
+
+
+@dataclass(slots=True)
+class RecordedUsage:
+    """What usage tells of a session: entries by what they are of.
+
+    Attributes:
+        steps, tools, children: By the ids of answers and of results.
+        models: By the ids of runs.
+    """
+
+    steps: dict[str, TokenUsageEntry] = field(default_factory=dict)
+    tools: dict[str, ToolUsageEntry] = field(default_factory=dict)
+    children: dict[str, SubAgentUsageEntry] = field(default_factory=dict)
+    models: dict[str, list[TokenUsageEntry]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, entries: Iterable[UsageEntry]) -> "RecordedUsage":
+        """What these entries tell."""
+        found = cls()
+        for entry in entries:
+            kind, _, name = entry.id.partition("/")
+            if isinstance(entry, TokenUsageEntry):
+                found.models.setdefault(entry.run_id or "", []).append(entry)
+                if kind == "step":
+                    found.steps[name] = entry
+            elif isinstance(entry, ToolUsageEntry) and kind == "tool":
+                found.tools[name] = entry
+            elif isinstance(entry, SubAgentUsageEntry) and kind == "child":
+                found.children[name] = entry
+        return found
+
+    def list_model_calls(self, run_id: str) -> tuple[ModelCall, ...]:
+        """Those of a run, as far as they were recorded."""
+        return tuple(_model_call_of(each) for each in self.models.get(run_id, ()))
+
+    def count_discarded_answers(self, run_id: str) -> int:
+        """Answers of a run beyond one for each of its steps: a step was tried again, and paid for again."""
+        steps = [each.step_count for each in self.models.get(run_id, ()) if each.id.startswith("step/")]
+        return len(steps) - len(set(steps))
 
 
 def sum_entries(entries: Mapping[str, Sequence[UsageEntry]]) -> UsageSums:
@@ -95,7 +158,7 @@ def was_denied(entry: ToolUsageEntry) -> bool:
     return not entry.success and entry.error == DENIED
 
 
-def _tokens_of(sums: recorded.TokenSums) -> ShownTokens:
+def _tokens_of(sums: TokenSums | TokenCounts) -> ShownTokens:
     return ShownTokens(
         input=sums.prompt,
         output=sums.completion,
@@ -116,20 +179,12 @@ def tokens_of_message(used: Usage) -> ShownTokens:
     )
 
 
-def model_call_of(entry: TokenUsageEntry) -> ModelCall:
-    """A model call as it was recorded."""
-    tokens = entry.tokens
+def _model_call_of(entry: TokenUsageEntry) -> ModelCall:
     return ModelCall(
         model=entry.model,
         step=entry.step_count,
         at=entry.timestamp,
-        tokens=ShownTokens(
-            input=tokens.prompt,
-            output=tokens.completion,
-            cached=tokens.cached,
-            cache_written=tokens.cache_write,
-            reasoning=tokens.reasoning,
-        ),
+        tokens=_tokens_of(entry.tokens),
         cost_usd=entry.cost_usd,
         duration_ms=entry.duration_ms,
     )
