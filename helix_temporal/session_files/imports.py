@@ -8,7 +8,7 @@ broken off goes on where it was when it is made again.
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import BinaryIO, Final, Literal
@@ -134,12 +134,8 @@ async def import_session(
     outcome: Literal["imported", "there", "sound"] = "there"
     if dry_run:
         outcome = "there" if all(whole) else "sound"
-    else:
-        count = _Count(verified.header.messages, progress)
-        # From below: a session is seen only with all of its sub-agents'.
-        for place in reversed(places):
-            if await target.make_session(file, place, count):
-                outcome = "imported"
+    elif await target.make_sessions(file, places, progress):
+        outcome = "imported"
     header = verified.header
     return Imported(
         session_id=names.get_name(header.session_id),
@@ -327,7 +323,14 @@ class _Target:
             raise _exists_error(place.session_id)
         return True
 
-    async def make_session(self, file: BinaryIO, place: _ImportPlace, count: _Count) -> bool:
+    async def make_sessions(self, file: BinaryIO, places: Sequence[_ImportPlace], progress: Progress) -> bool:
+        """Make all sessions, or what is missing of them; False if all of it was here already."""
+        count = _Count(self._header.messages, progress)
+        # From below: a session is seen only with all of its sub-agents'.
+        made = [await self._make_session(file, place, count) for place in reversed(places)]
+        return any(made)
+
+    async def _make_session(self, file: BinaryIO, place: _ImportPlace, count: _Count) -> bool:
         """Make a session, or what is missing of it; False if all of it was here already."""
         part = place.section.part
         if await self.is_whole(place):
