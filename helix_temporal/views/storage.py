@@ -7,7 +7,6 @@ from helix_temporal.coldtier import TieredThreads
 from helix_temporal.errors import ThreadNotFoundError
 from helix_temporal.models.states import SessionState
 from helix_temporal.models.stored_messages import size_of
-from helix_temporal.stores.protocols.hot import HotHeader
 from helix_temporal.stores.protocols.threads import Audit, ThreadFacts, ThreadStore
 from helix_temporal.views.access import ViewedSessions
 from helix_temporal.views.models import SegmentPlace, ThreadPlace
@@ -35,24 +34,7 @@ async def find_thread(threads: ThreadStore, thread_id: str) -> FoundThread:
     except PARTIAL_READ_ERRORS as error:
         problem = describe_problem(error)
     header = await read_hot_header(threads, thread_id)
-    return FoundThread(None if header is None else _facts_of(header), problem)
-
-
-def _facts_of(header: HotHeader) -> ThreadFacts:
-    return ThreadFacts(
-        header.thread_id,
-        header.head,
-        header.committed,
-        header.epoch,
-        header.owner,
-        header.closed,
-        True,
-        header.archived,
-        header.slice,
-        header.slice_version,
-        header.adapter,
-        header.size,
-    )
+    return FoundThread(None if header is None else ThreadFacts.of_hot(header, header.archived), problem)
 
 
 def place_of(thread_id: str, found: FoundThread, *, archives: bool) -> ThreadPlace:

@@ -200,6 +200,14 @@ class ThreadFacts:
     adapter: str
     size: int
 
+    @classmethod
+    def of_hot(cls, header: HotHeader, archived: int) -> "ThreadFacts":
+        """Those of a hot thread of which the archive has so many messages, or `NEVER_ARCHIVED`."""
+        return cls(
+            header.thread_id, header.head, header.committed, header.epoch, header.owner, header.closed,
+            True, archived, header.slice, header.slice_version, header.adapter, header.size,
+        )  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True)
 class ForkThread:
