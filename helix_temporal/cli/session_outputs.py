@@ -10,7 +10,7 @@ from pydantic import Field
 from helix_temporal.models.streams import StoredChunk
 from helix_temporal.views.conversation import find_kept_attempt
 from helix_temporal.views.models import ConversationTurn, Millis, ShownTokens, ThreadPlace, TurnAttempt, View
-from helix_temporal.views.usage import add_tokens
+from helix_temporal.views.usage import add_tokens, sum_costs
 
 
 class TurnLine(View):
@@ -140,5 +140,4 @@ def _sum_parts(parts: Sequence[ConversationTurn]) -> tuple[ShownTokens, Decimal 
         if attempt.kept
     }
     used = [call.tokens for call in calls.values()] or [part.tokens for part in parts]
-    costs = [call.cost_usd for call in calls.values() if call.cost_usd is not None]
-    return reduce(add_tokens, used), sum(costs, Decimal(0)) if costs else None
+    return reduce(add_tokens, used), sum_costs(call.cost_usd for call in calls.values())

@@ -66,7 +66,7 @@ class CallFilter:
 
     def matches_call(self, call: ConversationCall) -> bool:
         """Whether a call of a thread is wanted, by its tool and its result."""
-        if self.tool is not None and call.name != self.tool:
+        if self.tool not in {None, call.name}:
             return False
         return self.failed is None or self.failed == (call.status in FAILED_CALLS)
 
@@ -75,7 +75,7 @@ class CallFilter:
 
         One that was denied did not succeed, and did not fail either: the thread tells that.
         """
-        if not self.matches_time(entry.timestamp) or (self.tool or _name_of(entry)) != _name_of(entry):
+        if not self.matches_time(entry.timestamp) or self.tool not in {None, _name_of(entry)}:
             return False
         return not (self.failed and entry.success)
 
@@ -375,11 +375,9 @@ def _status_of(entry: CallEntry) -> CallStatus:
 
 
 def _name_of(entry: CallEntry) -> str:
-    return entry.tool_name if isinstance(entry, ToolUsageEntry) else _called_by(entry)
-
-
-def _called_by(entry: SubAgentUsageEntry) -> str:
-    """The name under which a sub-agent was called."""
+    """The name under which a tool or a sub-agent was called."""
+    if isinstance(entry, ToolUsageEntry):
+        return entry.tool_name
     return entry.agent_type if entry.source is None else entry.source.name
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from decimal import Decimal
 from functools import reduce
 from typing import Any, Final
 
@@ -34,7 +33,7 @@ from helix_temporal.views.models import (
 from helix_temporal.views.problems import describe_problem
 from helix_temporal.views.shortening import PAGE_CHARACTERS, shorten_object, shorten_text, shorten_value
 from helix_temporal.views.turn_steps import number_steps
-from helix_temporal.views.usage import RecordedUsage, add_tokens, tokens_of_message
+from helix_temporal.views.usage import RecordedUsage, add_tokens, sum_costs, tokens_of_message
 
 MAX_ROWS: Final = 240
 """Messages of a part, and messages and calls that a page shows of it.
@@ -426,7 +425,7 @@ class _TurnBuilder:
             attempts=attempts,
             unfinished=stop > self.part.committed,
             tokens=_sum_tokens(kept, messages),
-            cost_usd=_sum_costs(kept),
+            cost_usd=None if kept is None else sum_costs(each.cost_usd for each in kept.model_calls),
             duration_ms=None if kept is None else kept.duration_ms,
             tool_calls=len(calls),
             failed_calls=sum(1 for each in calls if self._has_failed(each)),
@@ -571,11 +570,6 @@ def _sum_tokens(kept: TurnAttempt | None, messages: Iterable[ConversationMessage
     recorded = kept.model_calls if kept is not None else ()
     told = [each.tokens for each in recorded] or [each.tokens for each in messages if each.tokens is not None]
     return reduce(add_tokens, told, ShownTokens())
-
-
-def _sum_costs(kept: TurnAttempt | None) -> Decimal | None:
-    costs = [each.cost_usd for each in kept.model_calls if each.cost_usd is not None] if kept else []
-    return sum(costs, Decimal(0)) if costs else None
 
 
 # ---- what is said -----------------------------------------------------------------------------------

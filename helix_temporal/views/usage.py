@@ -120,12 +120,10 @@ def sum_entries(entries: Mapping[str, Sequence[UsageEntry]]) -> UsageSums:
     if found is None:
         return UsageSums(session_ids=tuple(entries))
     tools = found.tool_stats
-    models = [each for some in entries.values() for each in some if isinstance(each, TokenUsageEntry)]
+    every = [each for some in entries.values() for each in some]
+    models = [each for each in every if isinstance(each, TokenUsageEntry)]
     denied = Counter(
-        each.tool_name
-        for some in entries.values()
-        for each in some
-        if isinstance(each, ToolUsageEntry) and was_denied(each)
+        each.tool_name for each in every if isinstance(each, ToolUsageEntry) and was_denied(each)
     )
     by_tool = {
         name: ToolSums(
@@ -197,14 +195,19 @@ def add_tokens(one: ShownTokens, other: ShownTokens) -> ShownTokens:
     )
 
 
+def sum_costs(costs: Iterable[Decimal | None]) -> Decimal | None:
+    """The sum of those that are known; None where none is."""
+    known = [each for each in costs if each is not None]
+    return sum(known, Decimal()) if known else None
+
+
 def add_usage(one: UsageSums, other: UsageSums) -> UsageSums:
     """The sums of both, which are of different sessions."""
-    costs = [each.cost_usd for each in (one, other) if each.cost_usd is not None]
     counts = ("model_calls", "tool_calls", "failed_tool_calls", "sub_agent_calls", "duration_ms")
     return UsageSums(
         **{name: getattr(one, name) + getattr(other, name) for name in counts},
         tokens=add_tokens(one.tokens, other.tokens),
-        cost_usd=sum(costs, Decimal()) if costs else None,
+        cost_usd=sum_costs((one.cost_usd, other.cost_usd)),
         by_model=_add_by_name(one.by_model, other.by_model, add_tokens),
         by_tool=_add_by_name(one.by_tool, other.by_tool, _add_tools),
         custom=_add_by_name(
