@@ -52,8 +52,8 @@ STATE_LEFT_OUT: Final[dict[str, Any]] = {
 """Fields of a state that belong to what runs, or to other systems: nothing waits in a session of a file."""
 
 RECORD_KEPT: Final = (
-    *("agent", "metadata", "instructions", "turns", "steps", "usage", "values", "summary", "options"),
-)
+    "agent", "metadata", "instructions", "turns", "steps", "usage", "values", "summary", "options",
+)  # fmt: skip
 """Fields of a session workflow's record that say what the session is, rather than what it is at."""
 
 
