@@ -219,7 +219,7 @@ async def _find_given(
     """What the step told of its context; else the context by the rule that steps use."""
     agent = agents.get(record.agent)
     if told is None or told.stop != history.answer:
-        given = await _work_out(history, agent, record)
+        given = await _infer_given(history, agent, record)
         if told is not None:
             given.notes.append(_COPIED)
         given.note_prompt("")
@@ -246,7 +246,7 @@ async def _read_told_summary(reader: PartReader, told: GivenSummary, given: "_Gi
     return Summary(text=text, upto=Head(position=told.upto, last_id=""))
 
 
-async def _work_out(history: _History, agent: Agent | None, record: SessionRecord) -> "_Given":
+async def _infer_given(history: _History, agent: Agent | None, record: SessionRecord) -> "_Given":
     """The context by the rule that steps use, where the step told nothing of it."""
     policy = ContextPolicy() if agent is None else agent.context
     await history.read_window(policy)

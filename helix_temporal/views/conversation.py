@@ -130,8 +130,8 @@ def build_conversation(
         rows: Messages and calls that are shown; None for all.  Calls get what the messages leave.
     """
     usage = RecordedUsage.of(facts.entries)
-    placed = _place_messages(part)
-    calls = _pair_calls([*placed, *_place_behind(part)])
+    placed = _place_messages(part.messages, part.first)
+    calls = _pair_calls([*placed, *_place_messages(part.behind, part.stop)])
     starts = [0, *starts_in(part.messages, from_begin=part.first == 0)] if part.messages else []
     attempts, lost = _assign_runs(part, starts, facts.runs, usage)
     stops = [*starts[1:], len(placed)] if starts else []
@@ -150,8 +150,8 @@ def build_conversation(
 
 def build_message(part: MessagesPart, position: int, facts: SessionFacts) -> ConversationMessage:
     """One message of a part, whole."""
-    placed = _place_messages(part)
-    calls = _pair_calls([*placed, *_place_behind(part)])
+    placed = _place_messages(part.messages, part.first)
+    calls = _pair_calls([*placed, *_place_messages(part.behind, part.stop)])
     builder = _TurnBuilder(part, facts, RecordedUsage.of(facts.entries), calls, None, _CallBudget(None))
     steps = _number_steps(part, facts, part.first, part.messages)
     return builder.build_message(placed[position - part.first], steps.get(position))
@@ -180,12 +180,8 @@ class _Placed:
     damage: str | None = None
 
 
-def _place_messages(part: MessagesPart) -> list[_Placed]:
-    return [_place_message(at, each) for at, each in enumerate(part.messages, part.first)]
-
-
-def _place_behind(part: MessagesPart) -> list[_Placed]:
-    return [_place_message(at, each) for at, each in enumerate(part.behind, part.stop)]
+def _place_messages(messages: Sequence[StoredMessage], first: int) -> list[_Placed]:
+    return [_place_message(at, each) for at, each in enumerate(messages, first)]
 
 
 def _place_message(position: int, stored: StoredMessage) -> _Placed:
@@ -285,7 +281,7 @@ def _find_call(open_calls: Sequence[_Call], placed: _Placed, result: NamedCall) 
 def list_entry_ids(part: MessagesPart) -> list[str]:
     """The ids under which usage was recorded of the steps and calls in a part of a thread."""
     ids: list[str] = []
-    for placed in _place_messages(part):
+    for placed in _place_messages(part.messages, part.first):
         message = placed.message
         if message is None or message.role != "assistant":
             continue
