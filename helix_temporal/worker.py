@@ -57,6 +57,12 @@ async def connect(
     return await connecting(), helix
 
 
+async def connect_without_metrics(settings: Settings, *, lazy: bool = False) -> tuple[Client, HelixPlugin]:
+    """As `connect`, for a command: metrics go to the address of a worker on this machine."""
+    quiet = settings.model_copy(update={"metrics_prometheus": None, "metrics_otlp": None})
+    return await connect(quiet, lazy=lazy)
+
+
 def _prepare_connection(
     settings: Settings,
     agents: Sequence[Agent],

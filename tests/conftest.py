@@ -110,6 +110,20 @@ def s3() -> S3Endpoint:
 
 
 @pytest.fixture
+def s3_variables(s3: S3Endpoint, unique: str) -> dict[str, str]:
+    """The variables of an archive in it, below a prefix of the test's own."""
+    return {
+        "HELIX_S3_ENDPOINT": s3.endpoint,
+        "HELIX_S3_BUCKET": s3.bucket,
+        "HELIX_S3_REGION": s3.region,
+        "HELIX_S3_PREFIX": unique,
+        "HELIX_S3_ACCESS_KEY": s3.access_key or "",
+        "HELIX_S3_SECRET_KEY": s3.secret_key or "",
+        "HELIX_ALLOW_PLAINTEXT": "true",
+    }
+
+
+@pytest.fixture
 def own_valkey() -> Iterator[Valkey]:
     """A Redis server of the test's own, to wipe, kill and restart; acknowledged writes survive a crash."""
     with start_valkey(persistent=True) as server:

@@ -6,7 +6,7 @@ from helix_temporal.activities._runtime import heartbeat_with_progress, limited_
 from helix_temporal.activities.rewinds import list_turns, turn_of
 from helix_temporal.activities.stores import checked_size
 from helix_temporal.activities.usage import ThreadUsage, paid_calls, thread_usage
-from helix_temporal.errors import InvalidRequestError, SessionNotFoundError, ThreadNotFoundError
+from helix_temporal.errors import InvalidRequestError, SessionNotFoundError
 from helix_temporal.models.checkpoints import CheckpointMeta
 from helix_temporal.models.handles import (
     FindTurnInput,
@@ -24,7 +24,7 @@ from helix_temporal.models.stored_messages import EMPTY
 from helix_temporal.session.projection import fields_of_record
 from helix_temporal.session.record import find_suspension, parse_record
 from helix_temporal.stores.protocols.sessions import SessionStore
-from helix_temporal.stores.protocols.threads import ThreadFacts, ThreadStore
+from helix_temporal.stores.protocols.threads import ThreadFacts, ThreadStore, find_facts
 from helix_temporal.stores.protocols.usage import UsageStore
 
 
@@ -58,7 +58,7 @@ class SessionReads:
             run = None if store is None else await store.get_run(request.session_id, request.run_id)
             return ShowSessionResult(run=run)
         state = None if self._sessions is None else await self._sessions.load_state(request.session_id)
-        if state is None and (facts := await self._find_thread_facts(request.thread)) is not None:
+        if state is None and (facts := await find_facts(self._threads, request.thread)) is not None:
             state = state_from_slice(request.session_id, facts)
         result = ShowSessionResult(state=state)
         checked_size(result, self._max_payload, "state")
@@ -94,7 +94,7 @@ class SessionReads:
         """What is in the thread, what was paid, and what was recorded, descendants included."""
         async with heartbeat_with_progress(self._beat_every):
             recorded = await self._usage.get_rollup(request.session_id, include_sub_agents=True)
-            facts = await self._find_thread_facts(await self._find_thread(request))
+            facts = await find_facts(self._threads, await self._find_thread(request))
             if facts is None and recorded is None:
                 raise SessionNotFoundError(f"session {request.session_id!r} has no thread and no usage")
             thread = ThreadUsage() if facts is None else await thread_usage(self._threads, facts)
@@ -137,12 +137,6 @@ class SessionReads:
             if state is not None and state.thread_id is not None:
                 return state.thread_id
         return request.thread
-
-    async def _find_thread_facts(self, thread_id: str) -> ThreadFacts | None:
-        try:
-            return await self._threads.read_facts(thread_id)
-        except ThreadNotFoundError:
-            return None
 
 
 def state_from_slice(session_id: str, facts: ThreadFacts) -> SessionState:

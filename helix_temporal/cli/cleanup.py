@@ -27,7 +27,7 @@ from helix_temporal.models.maintenance import (
 )
 from helix_temporal.settings import Settings
 from helix_temporal.stores.cleanup import Cleanup, Report
-from helix_temporal.worker import connect
+from helix_temporal.worker import connect_without_metrics
 
 Row = tuple[str, int]
 
@@ -132,10 +132,8 @@ def _temporal_executions(settings: Settings) -> TemporalExecutions:
 
 
 async def _connect_client(settings: Settings) -> Client:
-    # This command gives out no metrics: their address is that of a worker on this machine.
-    quiet = settings.model_copy(update={"metrics_prometheus": None, "metrics_otlp": None})
     try:
-        return (await connect(quiet))[0]
+        return (await connect_without_metrics(settings))[0]
     except StoreUnavailableError as error:
         raise StoreUnavailableError(
             f"{error}; the clean-up asks it which sessions run: set HELIX_TEMPORAL_ADDRESS, or give "

@@ -10,6 +10,8 @@ from helix_temporal.cli._output import (
     print_text,
 )
 from helix_temporal.models.amounts import format_cost, format_duration
+from helix_temporal.models.checkpoints import RunStatus
+from helix_temporal.views.conversation import find_kept_attempt
 from helix_temporal.views.models import (
     ConversationCall,
     ConversationMessage,
@@ -36,14 +38,14 @@ def print_turn(turn: ConversationTurn, *, whole: bool = False) -> None:
 
 def describe_turn(turn: ConversationTurn) -> str:
     """A turn's heading: its number, when it began, and what it used."""
-    kept = [attempt for attempt in turn.attempts if attempt.kept]
+    kept = find_kept_attempt(turn.attempts)
     parts = [f"turn {turn.number}" if turn.number is not None else f"turn at message {turn.start}"]
     if not turn.part_of_turn.begins:
         parts.append("goes on")
-    if kept and kept[-1].started_at is not None:
-        parts.append(format_time(kept[-1].started_at))
-    if kept and kept[-1].status.value != "completed":
-        parts.append(kept[-1].status.value)
+    if kept is not None and kept.started_at is not None:
+        parts.append(format_time(kept.started_at))
+    if kept is not None and kept.status is not RunStatus.COMPLETED:
+        parts.append(kept.status.value)
     elif turn.unfinished:
         parts.append("under way")
     if turn.duration_ms is not None:
@@ -95,8 +97,8 @@ def _facts_of(message: ConversationMessage) -> Iterator[str]:
         yield f"step {message.step}"
     if message.tokens is not None and message.tokens.total:
         yield f"{message.tokens.total:,} tokens"
-    if message.finish not in {None, "stop", "end_turn", "tool_use", "tool_calls"}:
-        yield str(message.finish)
+    if message.cut_short_by is not None:
+        yield message.cut_short_by
     if message.is_error:
         yield "error"
 

@@ -15,7 +15,7 @@ from helix_temporal.cli.worker import load_agents
 from helix_temporal.client import SessionClient
 from helix_temporal.errors import InvalidConfigError
 from helix_temporal.settings import Settings
-from helix_temporal.worker import connect, end_on_sigterm, stop_on_signals
+from helix_temporal.worker import connect_without_metrics, end_on_sigterm, stop_on_signals
 
 _PORT: Final = 8377
 
@@ -94,9 +94,7 @@ async def _serve(
         ) from error
     stop = stop_on_signals()
     listening = server.bind(host, port)
-    # This command gives out no metrics: their address is that of a worker on this machine.
-    quiet = settings.model_copy(update={"metrics_prometheus": None, "metrics_otlp": None})
-    client, plugin = await connect(quiet, lazy=True)
+    client, plugin = await connect_without_metrics(settings, lazy=True)
     backends = plugin.backends
     try:
         app = create_inspector(

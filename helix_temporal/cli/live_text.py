@@ -43,18 +43,14 @@ class LiveText:
         if isinstance(chunk, Thinking):
             return self._write_piece(chunk, chunk.content, thinks=True)
         describe = _LINES.get(type(chunk))
-        return "" if describe is None else self._end_line() + describe(chunk)
-
-    def end_line(self) -> str:
-        """What ends the line that is being written, so that something else can be told; it goes on anew."""
-        return self._end_line()
+        return "" if describe is None else self.end_line() + describe(chunk)
 
     def _write_piece(self, chunk: ChunkBase, text: str, *, thinks: bool) -> str:
         if not text:
             return ""
         begin = ""
         if chunk.message_id != self._answer or thinks != self._thinks or self._at_line_start:
-            begin = self._end_line()
+            begin = self.end_line()
             if chunk.message_id != self._answer:
                 step = f" · step {chunk.step}" if chunk.step is not None else ""
                 begin += f"  assistant{step}\n"
@@ -62,7 +58,8 @@ class LiveText:
         self._answer, self._thinks, self._at_line_start = chunk.message_id, thinks, False
         return begin + make_visible(text, lines=True).replace("\n", f"\n{_INDENT}")
 
-    def _end_line(self) -> str:
+    def end_line(self) -> str:
+        """What ends the line that is being written, so that something else can be told; it goes on anew."""
         ended, self._at_line_start = self._at_line_start, True
         return "" if ended else "\n"
 

@@ -46,6 +46,7 @@ from helix_temporal.views.models import (
     UsageSums,
     WaitingFor,
 )
+from helix_temporal.views.tree import list_branches
 
 _COLUMNS: Final = ("session", "status", "agent", "user", "steps>", "changed", "title")
 
@@ -277,6 +278,7 @@ def tree(session_id: SessionId, *, as_json: AsJson = False) -> None:
 
 
 def _print_tree(root: SessionBranch) -> None:
+    branches = list_branches(root)
     rows = [
         (
             f"{'  ' * depth}{branch.overview.session_id}",
@@ -287,21 +289,13 @@ def _print_tree(root: SessionBranch) -> None:
             format_cost(branch.sums.cost_usd),
             branch.overview.title,
         )
-        for depth, branch in _walk(root)
+        for depth, branch in branches
     ]
     Table("session", "status", "agent", "steps>", "tokens>", "cost>", "title").print_rows(rows)
-    hidden, left_out = (
-        sum(branch.hidden for _, branch in _walk(root)),
-        sum(branch.left_out for _, branch in _walk(root)),
-    )
+    hidden = sum(branch.hidden for _, branch in branches)
+    left_out = sum(branch.left_out for _, branch in branches)
     if hidden or left_out:
         print_note(f"{hidden} more may not be seen, {left_out} more are left out")
-
-
-def _walk(branch: SessionBranch, depth: int = 0) -> Iterable[tuple[int, SessionBranch]]:
-    yield depth, branch
-    for child in branch.children:
-        yield from _walk(child, depth + 1)
 
 
 # ---- usage ------------------------------------------------------------------------------------------

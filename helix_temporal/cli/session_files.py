@@ -18,19 +18,9 @@ from helix_temporal.cli._progress import open_progress
 from helix_temporal.cli._session_reads import SessionId
 from helix_temporal.cli._store_checks import StoreUse
 from helix_temporal.errors import InvalidRequestError
-from helix_temporal.session_files import (
-    FORMATS,
-    Exported,
-    Imported,
-    Redaction,
-    check_output,
-)
-from helix_temporal.session_files import (
-    export_session as write_session,
-)
-from helix_temporal.session_files import (
-    import_session as make_session,
-)
+from helix_temporal.session_files import FORMATS, Exported, Imported, Redaction, check_output
+from helix_temporal.session_files import export_session as write_session
+from helix_temporal.session_files import import_session as make_session
 
 _STANDARD: Final = "-"
 
@@ -74,11 +64,7 @@ def export_session(
     The file appears under its name once all of it is on the disk.  What is in it, and what is not:
     docs/reference/session-files.md.  With --json, --output names a file.
     """
-    path = None if output is None or str(output) == _STANDARD else output
-    if as_json and path is None:
-        raise typer.BadParameter("--json prints what was written: name a file", param_hint="--output")
-    if path is not None:
-        check_output(path)
+    path = _check_output_option(output, as_json=as_json)
     redaction = Redaction(redact) if redact else None
 
     async def export(backends: Backends) -> Exported:
@@ -94,9 +80,18 @@ def export_session(
             )
 
     exported = run_with_backends(export)
-    if path is None:
-        return
-    print_output(exported, _print_exported, as_json=as_json)
+    if path is not None:
+        print_output(exported, _print_exported, as_json=as_json)
+
+
+def _check_output_option(output: Path | None, *, as_json: bool) -> Path | None:
+    """The file that is written; None for standard output, where nothing else may be printed."""
+    if output is not None and str(output) != _STANDARD:
+        check_output(output)
+        return output
+    if as_json:
+        raise typer.BadParameter("--json prints what was written: name a file", param_hint="--output")
+    return None
 
 
 def _print_exported(exported: Exported) -> None:

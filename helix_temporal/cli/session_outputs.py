@@ -8,8 +8,9 @@ from typing import Any
 from pydantic import Field
 
 from helix_temporal.models.streams import StoredChunk
+from helix_temporal.views.conversation import find_kept_attempt
 from helix_temporal.views.models import ConversationTurn, Millis, ShownTokens, ThreadPlace, TurnAttempt, View
-from helix_temporal.views.usage import add_tokens
+from helix_temporal.views.usage import add_tokens, sum_costs
 
 
 class TurnLine(View):
@@ -105,7 +106,7 @@ def make_turn_line(parts: Sequence[ConversationTurn], characters: int = 200) -> 
     """The line of a turn, from all parts of it that were read, with so many characters of its texts."""
     first, last = parts[0], parts[-1]
     messages = [message for part in parts for message in part.messages]
-    kept = [attempt for attempt in last.attempts if attempt.kept]
+    kept = find_kept_attempt(last.attempts)
     texts = [message.text for message in messages if message.role == "user"]
     answers = [message.text for message in messages if message.role == "assistant" and message.text]
     tokens, cost = _sum_parts(parts)
@@ -113,8 +114,8 @@ def make_turn_line(parts: Sequence[ConversationTurn], characters: int = 200) -> 
         number=last.number if first.number is None else first.number,
         start=first.start,
         stop=last.stop,
-        at=kept[-1].started_at if kept else None,
-        status=kept[-1].status.value if kept else None,
+        at=None if kept is None else kept.started_at,
+        status=None if kept is None else kept.status.value,
         unfinished=last.unfinished,
         text=texts[0][:characters] if texts else "",
         answer=answers[-1][:characters] if answers else "",
@@ -139,5 +140,4 @@ def _sum_parts(parts: Sequence[ConversationTurn]) -> tuple[ShownTokens, Decimal 
         if attempt.kept
     }
     used = [call.tokens for call in calls.values()] or [part.tokens for part in parts]
-    costs = [call.cost_usd for call in calls.values() if call.cost_usd is not None]
-    return reduce(add_tokens, used), sum(costs, Decimal(0)) if costs else None
+    return reduce(add_tokens, used), sum_costs(call.cost_usd for call in calls.values())

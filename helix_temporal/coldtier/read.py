@@ -11,7 +11,7 @@ from helix_temporal.coldtier.liveness import is_newest
 from helix_temporal.errors import HelixError
 from helix_temporal.models.stored_messages import Head, StoredMessage, size_of
 from helix_temporal.stores.paging import Bounds, Stretch, check_page, finish_page, trim_page
-from helix_temporal.stores.protocols.hot import HotHeader, HotTier, PageRange
+from helix_temporal.stores.protocols.hot import NEVER_ARCHIVED, HotHeader, HotTier, PageRange
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadFacts, ThreadPage
 from helix_temporal.stores.threads.opening import thread_not_found_error
 
@@ -44,7 +44,8 @@ class TieredReads:
             header = await self._hot.read_header(thread_id)
             archive = (await self._archive.read_manifest(thread_id)).manifest
             if header is not None and is_newest(header, archive):
-                return _hot_facts(header, archive)
+                archived = NEVER_ARCHIVED if archive.is_absent else archive.head.position
+                return ThreadFacts.of_hot(header, archived)
             if archive.is_absent:
                 raise thread_not_found_error(thread_id, deleted=archive.deleted)
             return await self._cold_facts(archive)
@@ -224,11 +225,3 @@ def _split_at_segments(refs: Sequence[SegmentRef], start: int, stop: int) -> lis
     """The range cut at segment borders."""
     borders = [ref.stop for ref in refs if start < ref.stop < stop]
     return list(zip([start, *borders], [*borders, stop], strict=True))
-
-
-def _hot_facts(header: HotHeader, archive: Manifest) -> ThreadFacts:
-    return ThreadFacts(
-        header.thread_id, header.head, header.committed, header.epoch, header.owner, header.closed,
-        True, -1 if archive.is_absent else archive.head.position, header.slice, header.slice_version,
-        header.adapter, header.size,
-    )  # fmt: skip

@@ -40,6 +40,11 @@ class Check(BaseModel):
     server: str = ""
 
 
+def make_check(about: str, name: str, status: Status, says: str) -> Check:
+    """What a check found to which every server answered."""
+    return Check(about=about, name=name, status=status, says=says)
+
+
 class CheckReport(BaseModel):
     """All checks, in the order in which they are shown.
 

@@ -4,7 +4,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple, TypeVar
 
-from helix_temporal.doctor.checks import Check, Status
+from helix_temporal.doctor.checks import Check, Status, make_check
 
 T = TypeVar("T")
 
@@ -45,6 +45,6 @@ def check_clock(about: str, difference: float) -> Check:
     off, side = abs(difference), "ahead of" if difference > 0 else "behind"
     status: Status = "ok" if off <= WARN_AFTER else "warning" if off <= FAIL_AFTER else "failed"
     if status == "ok":
-        return Check(about=about, name="clock", status=status, says="agrees with this machine's")
+        return make_check(about, "clock", status, "agrees with this machine's")
     said = f"is {off:.1f} s {side} this machine's, at most {WARN_AFTER:.0f} s expected; let both follow NTP"
-    return Check(about=about, name="clock", status=status, says=said)
+    return make_check(about, "clock", status, said)

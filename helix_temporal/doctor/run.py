@@ -7,7 +7,7 @@ from typing import Final
 from temporalio.client import Client
 
 from helix_temporal.backends import Backends
-from helix_temporal.doctor.checks import Check, CheckReport, Probe, run_probes
+from helix_temporal.doctor.checks import Check, CheckReport, Probe, make_check, run_probes
 from helix_temporal.doctor.schedules import make_schedule_probe
 from helix_temporal.doctor.settings import check_settings
 from helix_temporal.doctor.shared import Shared
@@ -16,7 +16,7 @@ from helix_temporal.doctor.temporal import list_temporal_probes
 from helix_temporal.doctor.versions import check_versions
 from helix_temporal.errors import HelixError
 from helix_temporal.settings import Settings
-from helix_temporal.worker import connect
+from helix_temporal.worker import connect_without_metrics
 
 WITHIN: Final = 10.0
 """Seconds for one check, unless it is said otherwise."""
@@ -39,7 +39,7 @@ async def check_deployment(
         backends = Backends(settings)
     except HelixError as error:
         said = f"{error}; correct it: no other check can be made"
-        wrong = Check(about="settings", name="read", status="failed", says=said)
+        wrong = make_check("settings", "read", "failed", said)
         return CheckReport.of([check_versions(), wrong])
     client = Shared[Client](lambda: _connect(settings))
     probes = list_store_probes(backends, settings, writes=writes)
@@ -54,9 +54,7 @@ async def check_deployment(
 
 
 async def _connect(settings: Settings) -> Client:
-    # This gives out no metrics: their address is that of a worker on this machine.
-    quiet = settings.model_copy(update={"metrics_prometheus": None, "metrics_otlp": None})
-    return (await connect(quiet))[0]
+    return (await connect_without_metrics(settings))[0]
 
 
 async def _close(backends: Backends) -> None:

@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Final
 
 from temporalio.client import Client
 
-from helix_temporal.doctor.checks import Check, Probe, Status
+from helix_temporal.doctor.checks import Check, Probe, make_check
 from helix_temporal.doctor.shared import Shared
 from helix_temporal.settings import Settings
 from helix_temporal.views.models import Millis, ScheduleFacts
@@ -15,6 +16,7 @@ from helix_temporal.views.schedules import read_schedules
 _MISSED: Final = 3
 """Intervals without a run after which a schedule is said to stand still."""
 _SPARE: Final = timedelta(minutes=2)
+_check: Final = partial(make_check, "maintenance")
 
 
 def make_schedule_probe(client: Shared[Client], settings: Settings) -> Probe:
@@ -81,7 +83,3 @@ def _format_span(span: timedelta) -> str:
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {unit}"
     return f"{seconds:.0f} s"
-
-
-def _check(kind: str, status: Status, says: str) -> Check:
-    return Check(about="maintenance", name=kind, status=status, says=says)

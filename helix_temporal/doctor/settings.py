@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
 from helix_temporal._setting_rules import is_remote, list_hosts
-from helix_temporal.doctor.checks import Check, Status
+from helix_temporal.doctor.checks import Check, make_check
 from helix_temporal.settings import Settings
 
 _ENCRYPTED_POSTGRES: Final = frozenset({"require", "verify-ca", "verify-full"})
@@ -37,11 +37,11 @@ class _RemoteServer(NamedTuple):
 def check_settings(settings: Settings) -> list[Check]:
     """What is to be said of the settings; one line where nothing is."""
     said = f"deployment {settings.name!r}, task queue {settings.task_queue!r}, {_describe_places(settings)}"
-    return [_check("read", "ok", said), *_find_faults(settings)]
+    return [make_check("settings", "read", "ok", said), *_find_faults(settings)]
 
 
-def _check(name: str, status: Status, says: str) -> Check:
-    return Check(about="settings", name=name, status=status, says=says)
+def _warn(name: str, says: str) -> Check:
+    return make_check("settings", name, "warning", says)
 
 
 def _describe_places(settings: Settings) -> str:
@@ -62,23 +62,22 @@ def _find_faults(settings: Settings) -> Iterable[Check]:
 
 def _find_places(settings: Settings) -> Iterable[Check]:
     if settings.threads_in == "memory":
-        yield _check(
+        yield make_check(
+            "settings",
             "places",
             "failed",
             "no store of threads is set, so each process has its own memory; set HELIX_REDIS_URL, "
             "HELIX_POSTGRES_DSN or HELIX_DATA_DIRECTORY as the workers have them",
         )
     elif settings.state_in == "memory" and settings.session_store != "none":
-        yield _check(
+        yield _warn(
             "places",
-            "warning",
             f"threads are in {settings.threads_in} and the state of sessions in memory, where it is lost "
             "with each worker; leave HELIX_SESSION_STORE out, or set it to 'none'",
         )
     elif settings.streams_in == "memory":
-        yield _check(
+        yield _warn(
             "streams",
-            "warning",
             "streams are in the worker's memory, where no other process sees them; leave HELIX_STREAM_STORE "
             "out, or set it to 'none'",
         )
@@ -115,7 +114,7 @@ def _find_without_effect(settings: Settings) -> Iterable[Check]:
     ]
     for name, is_needless, why in needless:
         if is_needless:
-            yield _check("without effect", "warning", f"{name} is set and does nothing: {why}; leave it out")
+            yield _warn("without effect", f"{name} is set and does nothing: {why}; leave it out")
 
 
 def _find_unused_stores(settings: Settings) -> Iterable[tuple[str, bool, str]]:
@@ -131,24 +130,21 @@ def _find_unused_stores(settings: Settings) -> Iterable[tuple[str, bool, str]]:
 
 def _find_risks(settings: Settings) -> Iterable[Check]:
     if settings.threads_in == "redis" and not settings.has_cold_tier:
-        yield _check(
+        yield _warn(
             "archive",
-            "warning",
             "threads are in Redis alone, and lost with it; set HELIX_S3_BUCKET or HELIX_COLD_DIRECTORY",
         )
     if settings.has_cold_tier and settings.flush == "exit":
-        yield _check(
+        yield _warn(
             "archive",
-            "warning",
             "HELIX_FLUSH is 'exit': what a session has said since it was opened is in the hot store alone "
             "until it ends; 'step' archives each turn",
         )
     yield from _find_split_archive(settings)
     yield from _find_plaintext(settings)
     if settings.stream_ttl < timedelta(minutes=5):
-        yield _check(
+        yield _warn(
             "streams",
-            "warning",
             f"HELIX_STREAM_TTL is {settings.stream_ttl.total_seconds():.0f} s: a reader who loses the "
             "connection for longer misses the end of a turn; an hour or more is usual",
         )
@@ -159,9 +155,8 @@ def _find_split_archive(settings: Settings) -> Iterable[Check]:
     remote = {each.name: each for each in _list_remote_servers(settings)}
     hot = remote.get({"redis": "Redis", "postgres": "PostgreSQL"}.get(settings.threads_in, ""))
     if settings.cold_directory is not None and hot is not None:
-        yield _check(
+        yield _warn(
             "archive",
-            "warning",
             f"the archive is a directory of one machine, and threads are in {hot}, on another one: workers "
             "on several machines would each have an archive of their own; use a bucket",
         )
@@ -170,9 +165,8 @@ def _find_split_archive(settings: Settings) -> Iterable[Check]:
 def _find_plaintext(settings: Settings) -> Iterable[Check]:
     open_to = [str(each) for each in _list_remote_servers(settings) if not each.is_encrypted]
     if settings.allow_plaintext and open_to:
-        yield _check(
+        yield _warn(
             "encryption",
-            "warning",
             f"HELIX_ALLOW_PLAINTEXT is set, and messages may pass unencrypted to {' and '.join(open_to)}; "
             "use TLS there and leave it out",
         )

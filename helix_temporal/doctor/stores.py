@@ -5,11 +5,12 @@ import os
 import shutil
 import time
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol, runtime_checkable
 
 from helix_temporal.backends import Backends
-from helix_temporal.doctor.checks import Check, Probe, Status
+from helix_temporal.doctor.checks import Check, Probe, make_check
 from helix_temporal.doctor.clocks import ask_timed, check_clock
 from helix_temporal.errors import HelixError, StoreUnavailableError
 from helix_temporal.settings import Settings
@@ -25,6 +26,10 @@ _LOOK_SECONDS: Final = 2.0
 _AT_ONCE: Final = 20
 """Headers of threads that are read side by side."""
 _PROBED: Final = "probed-by-helix-doctor"
+_redis: Final = partial(make_check, "redis")
+_postgres: Final = partial(make_check, "postgres")
+_sqlite: Final = partial(make_check, "sqlite")
+_archive: Final = partial(make_check, "archive")
 
 
 @runtime_checkable
@@ -66,7 +71,7 @@ def _list_redis_probes(redis: Any, settings: Settings) -> list[Probe]:
 
     async def check() -> Sequence[Check]:
         await redis.check()
-        return [Check(about="redis", name="rights", status="ok", says="takes every command that is used")]
+        return [_redis("rights", "ok", "takes every command that is used")]
 
     return [Probe("redis", "server", look), Probe("redis", "rights", check)]
 
@@ -111,10 +116,6 @@ def _judge_without_log(settings: Settings) -> Check:
     )
 
 
-def _redis(name: str, status: Status, says: str) -> Check:
-    return Check(about="redis", name=name, status=status, says=says)
-
-
 # ---- PostgreSQL -------------------------------------------------------------------------------------
 
 
@@ -126,7 +127,7 @@ def _list_postgres_probes(postgres: Any) -> list[Probe]:
 
     async def check() -> Sequence[Check]:
         await postgres.check()
-        return [Check(about="postgres", name="rights", status="ok", says="on all tables, as needed")]
+        return [_postgres("rights", "ok", "on all tables, as needed")]
 
     return [Probe("postgres", "server", look), Probe("postgres", "tables and rights", check)]
 
@@ -145,10 +146,6 @@ def judge_postgres(facts: PostgresFacts) -> list[Check]:
     if facts.tables_version == facts.latest_version:
         found.append(_postgres("tables", "ok", tables))
     return found
-
-
-def _postgres(name: str, status: Status, says: str) -> Check:
-    return Check(about="postgres", name=name, status=status, says=says)
 
 
 # ---- SQLite -----------------------------------------------------------------------------------------
@@ -197,16 +194,12 @@ def check_disk(about: str, directory: Path) -> list[Check]:
     there = next(each for each in (directory, *directory.parents) if each.exists())
     if not os.access(there, os.W_OK | os.X_OK):
         said = f"{str(there)!r} takes no files from this user; give the right, or set another directory"
-        return [Check(about=about, name="disk", status="failed", says=said)]
+        return [make_check(about, "disk", "failed", said)]
     usage = shutil.disk_usage(there)
     said = f"{usage.free:,} bytes free of {usage.total:,}"
     if usage.free < (1 - FULL) * usage.total:
-        return [Check(about=about, name="disk", status="warning", says=f"{said}; make room")]
-    return [Check(about=about, name="disk", status="ok", says=said)]
-
-
-def _sqlite(name: str, status: Status, says: str) -> Check:
-    return Check(about="sqlite", name=name, status=status, says=says)
+        return [make_check(about, "disk", "warning", f"{said}; make room")]
+    return [make_check(about, "disk", "ok", said)]
 
 
 # ---- archive ----------------------------------------------------------------------------------------
@@ -304,7 +297,3 @@ async def _read_headers(hot: HotTier, thread_ids: Sequence[str]) -> list[HotHead
 
     found = await asyncio.gather(*map(read, thread_ids))
     return [each for each in found if each is not None and not each.deleted]
-
-
-def _archive(name: str, status: Status, says: str) -> Check:
-    return Check(about="archive", name=name, status=status, says=says)

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Final
 
 from temporalio.api.enums.v1 import TaskQueueType
@@ -20,7 +21,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from helix_temporal.client._server_check import check_temporal
 from helix_temporal.client._task_queues import POLL_SECONDS
 from helix_temporal.client._worker_versions import describe_idle_version, is_given_work
-from helix_temporal.doctor.checks import Check, Probe, Status
+from helix_temporal.doctor.checks import Check, Probe, make_check
 from helix_temporal.doctor.clocks import check_clock
 from helix_temporal.doctor.shared import Shared
 from helix_temporal.maintenance import maintenance_queue
@@ -28,6 +29,7 @@ from helix_temporal.settings import Settings
 
 SHORT_RETENTION: Final = timedelta(days=1)
 _RPC: Final = timedelta(seconds=10)
+_temporal: Final = partial(make_check, "temporal")
 _WORKFLOWS: Final = TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW
 _KINDS: Final = {"workflow tasks": _WORKFLOWS, "activities": TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY}
 
@@ -121,15 +123,15 @@ def judge_pollers(about: str, queue: str, pollers: dict[str, list[PollerInfo]]) 
         names = sorted(set.union(*there.values()))
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
         said = f"{queue!r} is polled by {', '.join(names[:3])}{more}"
-        return Check(about=about, name="task queue", status="ok", says=said)
+        return make_check(about, "task queue", "ok", said)
     what = "helix-temporal maintenance" if about == "maintenance" else "helix-temporal worker"
     nobody = f"nobody polls {queue!r} for {' and '.join(silent)}"
     if len(silent) < len(there):
         # A worker whose slots are all taken asks for no more activities.
         said = f"{nobody}, though workers are there: are all their slots taken?"
-        return Check(about=about, name="task queue", status="warning", says=said)
+        return make_check(about, "task queue", "warning", said)
     said = f"{nobody}; start {what}, or set HELIX_TASK_QUEUE as the workers have it"
-    return Check(about=about, name="task queue", status="warning", says=said)
+    return make_check(about, "task queue", "warning", said)
 
 
 def judge_versions(about: str, found: DescribeTaskQueueResponse) -> list[Check]:
@@ -142,21 +144,12 @@ def judge_versions(about: str, found: DescribeTaskQueueResponse) -> list[Check]:
     idle = [each for each in sorted(versions) if not is_given_work(*each, found.versioning_info)]
     if versions and not idle:
         said = f"{', '.join(build for _, build in sorted(versions))} current or ramping"
-        return [Check(about=about, name="versions", status="ok", says=said)]
+        return [make_check(about, "versions", "ok", said)]
     return [
-        Check(
-            about=about,
-            name="versions",
-            status="warning",
-            says=f"workers serve {describe_idle_version(*each)}",
-        )
+        make_check(about, "versions", "warning", f"workers serve {describe_idle_version(*each)}")
         for each in idle
     ]
 
 
 def _seconds_of(poller: PollerInfo) -> float:
     return poller.last_access_time.ToMicroseconds() / 1e6
-
-
-def _temporal(name: str, status: Status, says: str) -> Check:
-    return Check(about="temporal", name=name, status=status, says=says)

@@ -4,7 +4,7 @@ import platform
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
-from helix_temporal.doctor.checks import Check
+from helix_temporal.doctor.checks import Check, make_check
 
 _DRIVERS: Final = ("redis", "asyncpg", "aiosqlite", "aioboto3")
 
@@ -15,7 +15,7 @@ def check_versions() -> Check:
     found = {name: _find_version(name) for name in names}
     told = [f"{name} {number}" for name, number in found.items() if number]
     said = ", ".join([*told, f"Python {platform.python_version()}", platform.platform(terse=True)])
-    return Check(about="versions", name="installed", status="ok", says=said)
+    return make_check("versions", "installed", "ok", said)
 
 
 def _find_version(name: str) -> str:

@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
+from starlette.types import Scope
 
 from helix_temporal.views.filters import Admits, SessionFilter
 
@@ -86,9 +87,8 @@ class LocalAccess:
 
     def __call__(self, request: Request) -> Viewer | None:
         """The viewer, if the request has the token as a cookie or in its link."""
-        if request.client is None or not is_loopback(request.client.host):
-            return None
-        return self._viewer if self._has_token(request.cookies.get(cookie_name(request))) else None
+        is_known = _is_from_here(request) and self._has_token(read_cookie(request, "token"))
+        return self._viewer if is_known else None
 
     def exchange_token(self, request: Request) -> Response | None:
         """A link with the token leads to the same page without it, and leaves a cookie; None: it has none.
@@ -98,36 +98,49 @@ class LocalAccess:
         """
         if "token" not in request.query_params:
             return None
-        if request.client is None or not is_loopback(request.client.host):
-            raise HTTPException(403)
-        if not self._has_token(request.query_params["token"]):
+        if not (_is_from_here(request) and self._has_token(request.query_params["token"])):
             raise HTTPException(403)
         rest = urlencode([pair for pair in request.query_params.multi_items() if pair[0] != "token"])
         path = request.scope["path"].replace("\\", "/")
         # Two slashes at the begin would name another host.
         there = "/" + path.lstrip("/") + (f"?{rest}" if rest else "")
         response = RedirectResponse(there, 303)
-        response.set_cookie(
-            cookie_name(request),
-            self.token,
-            path=cookie_path(request),
-            httponly=True,
-            samesite="strict",
-            secure=request.url.scheme == "https",
-        )
+        set_cookie(request, response, "token", self.token)
         return response
 
     def _has_token(self, given: str | None) -> bool:
         return given is not None and hmac.compare_digest(given.encode(), self.token.encode())
 
 
-def cookie_name(request: Request, what: str = "token") -> str:
+def _is_from_here(request: Request) -> bool:
+    return request.client is not None and is_loopback(request.client.host)
+
+
+def read_cookie(request: Request, name: str) -> str | None:
+    """The value of a cookie that `set_cookie` has set."""
+    return request.cookies.get(_name_cookie(request, name))
+
+
+def set_cookie(request: Request, response: Response, name: str, value: str) -> None:
+    """Set a cookie for this application alone, and for no script."""
+    response.set_cookie(
+        _name_cookie(request, name),
+        value,
+        # Others on the host don't get it.
+        path=request.scope.get("root_path") or "/",
+        httponly=True,
+        samesite="strict",
+        secure=request.url.scheme == "https",
+    )
+
+
+def _name_cookie(request: Request, name: str) -> str:
     """A cookie of this port's: browsers send cookies to all ports of a host."""
-    server = request.scope.get("server")
-    port = server[1] if server else None
-    return f"helix_inspector_{what}_{port}" if port else f"helix_inspector_{what}"
+    port = find_port(request.scope)
+    return f"helix_inspector_{name}_{port}" if port else f"helix_inspector_{name}"
 
 
-def cookie_path(request: Request) -> str:
-    """The path of the application, so that others on the host don't get its cookies."""
-    return request.scope.get("root_path") or "/"
+def find_port(scope: Scope) -> int | None:
+    """The port of the server that got a request."""
+    server = scope.get("server")
+    return server[1] if server else None

@@ -80,32 +80,13 @@ def create_inspector(
     if temporal is None and client is not None:
         temporal = client.temporal
     compile_templates()
-    inspector = _Inspector(
-        stores,
-        LocalAccess() if authorise is None else authorise,
-        client,
-        agents,
-        InspectorSettings(
-            actions=actions,
-            temporal=temporal,
-            temporal_ui=temporal_ui and temporal_ui.rstrip("/"),
-            namespace=temporal.namespace if temporal is not None else "default",
-        ),
-    )
     is_local = authorise is None
-    names = hosts if hosts or is_local else None
-    app = Starlette(
-        routes=inspector.build_routes(),
-        middleware=[Middleware(Defences, hosts=names, local=is_local, reports=reports)],
-        exception_handlers={
-            HTTPException: inspector.show_refusal,
-            HelixError: inspector.show_error,
-            TimeoutError: inspector.show_error,
-        },
+    settings = InspectorSettings(actions, temporal, temporal_ui and temporal_ui.rstrip("/"))
+    inspector = _Inspector(
+        stores, LocalAccess() if authorise is None else authorise, client, agents, settings
     )
-    app.router.redirect_slashes = False
-    app.state.access, app.state.live = inspector.authorise, inspector.live
-    return app
+    names = hosts if hosts or is_local else None
+    return inspector.build_app(Middleware(Defences, hosts=names, local=is_local, reports=reports))
 
 
 class _Inspector:
@@ -118,16 +99,31 @@ class _Inspector:
         settings: InspectorSettings,
     ) -> None:
         self._stores, self._client, self._agents = stores, client, agents
-        self.authorise, self._settings = authorise, settings
-        self.live = LiveStreams()
+        self._authorise, self._settings = authorise, settings
+        self._live = LiveStreams()
 
-    def build_routes(self) -> list[Route]:
+    def build_app(self, defences: Middleware) -> Starlette:
+        """The application behind these defences."""
+        app = Starlette(
+            routes=self._build_routes(),
+            middleware=[defences],
+            exception_handlers={
+                HTTPException: self._show_refusal,
+                HelixError: self._show_error,
+                TimeoutError: self._show_error,
+            },
+        )
+        app.router.redirect_slashes = False
+        app.state.access, app.state.live = self._authorise, self._live
+        return app
+
+    def _build_routes(self) -> list[Route]:
         """Files, which anybody may have, the pages, what is live, and what forms are sent to."""
         one = "/sessions/{session_id:helix_id}"
         return [
             StaticRoute("/static"),
             *(self._build_page(each) for each in ROUTES),
-            self._build_page(PageRoute(f"{one}/live", "live", self.live.follow_session)),
+            self._build_page(PageRoute(f"{one}/live", "live", self._live.follow_session)),
             *(self._build_action(f"{one}/{name}", name, act) for name, act in self._list_actions()),
         ]
 
@@ -147,11 +143,11 @@ class _Inspector:
         """The endpoint for those who may look."""
 
         async def answer(request: Request) -> Response:
-            if isinstance(self.authorise, LocalAccess) and request.method == "GET":
-                exchanged = self.authorise.exchange_token(request)
+            if isinstance(self._authorise, LocalAccess) and request.method == "GET":
+                exchanged = self._authorise.exchange_token(request)
                 if exchanged is not None:
                     return exchanged
-            page = self._make_page(request, await find_viewer(self.authorise, request))
+            page = self._make_page(request, await find_viewer(self._authorise, request))
             request.state.page = page
             response = await endpoint(request, page)
             keep_csrf(request, response, page.csrf)
@@ -164,7 +160,7 @@ class _Inspector:
         links = PageLinks(request.app.router, request.scope.get("root_path", ""))
         return PageRequest(views, viewer, self._settings, csrf_value(request), links)
 
-    async def show_refusal(self, request: Request, error: Exception) -> Response:
+    async def _show_refusal(self, request: Request, error: Exception) -> Response:
         """A page that isn't there, or isn't for who asks."""
         assert isinstance(error, HTTPException)
         response = await show_error(request, _page_of(request), error.status_code, error)
@@ -172,7 +168,7 @@ class _Inspector:
         response.headers.update(error.headers or {})
         return response
 
-    async def show_error(self, request: Request, error: Exception) -> Response:
+    async def _show_error(self, request: Request, error: Exception) -> Response:
         """What kept a page from being shown."""
         status = find_status(error)
         if status == 500:

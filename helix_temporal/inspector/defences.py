@@ -14,7 +14,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from helix_temporal.errors import InvalidConfigError
-from helix_temporal.inspector.access import LOOPBACK_NAMES, cookie_name
+from helix_temporal.inspector.access import LOOPBACK_NAMES, find_port, read_cookie
 
 logger = logging.getLogger(__name__)
 
@@ -149,8 +149,7 @@ def check_link(address: str) -> None:
 
 def local_names(scope: Scope) -> set[str]:
     """This machine's names at the server's port."""
-    server = scope.get("server")
-    port = server[1] if server else None
+    port = find_port(scope)
     own = {f"{name}:{port}" for name in LOOPBACK_NAMES}
     return own | set(LOOPBACK_NAMES) if port in {80, 443} else own
 
@@ -177,7 +176,7 @@ def check_form(request: Request, given: object) -> None:
     Raises:
         FormRefusedError: 403.
     """
-    kept = request.cookies.get(cookie_name(request, "form"), "")
+    kept = read_cookie(request, "form")
     if not kept or not isinstance(given, str) or not hmac.compare_digest(kept.encode(), given.encode()):
         raise FormRefusedError(403)
 

@@ -5,6 +5,7 @@ from typing import Final
 from pydantic import JsonValue
 
 from helix_temporal.models.states import ErrorInfo
+from helix_temporal.views.conversation import find_kept_attempt
 from helix_temporal.views.models import (
     ContextPart,
     ConversationPage,
@@ -56,7 +57,7 @@ def list_open(conversation: ConversationPage) -> tuple[ConversationTurn, ...]:
 
 def _is_recorded(turn: ConversationTurn, *, counted: bool) -> bool:
     """Whether a turn has what its run tells; where no turn has a number, nobody records runs."""
-    _, kept = split_attempts(turn)
+    kept = find_kept_attempt(turn.attempts)
     return (turn.number is not None or not counted) and (kept is None or not kept.status.live)
 
 
@@ -77,8 +78,7 @@ def anchor_turn(turn: ConversationTurn) -> str:
 
 def split_attempts(turn: ConversationTurn) -> tuple[tuple[TurnAttempt, ...], TurnAttempt | None]:
     """The attempts of a turn that were thrown away, and the one whose messages are in the thread."""
-    kept = [each for each in turn.attempts if each.kept]
-    return tuple(filter(is_discarded, turn.attempts)), kept[-1] if kept else None
+    return tuple(filter(is_discarded, turn.attempts)), find_kept_attempt(turn.attempts)
 
 
 def is_discarded(attempt: TurnAttempt) -> bool:
@@ -107,13 +107,6 @@ def find_reason(attempt: TurnAttempt) -> str:
         return attempt.error.message
     plain = {attempt.status.value, "suspended", "completed", "failed"}
     return attempt.reason if attempt.reason and attempt.reason not in plain else ""
-
-
-def measure_attempt(attempt: TurnAttempt) -> int | None:
-    """How long a run took, in milliseconds; None while it goes on."""
-    if attempt.started_at is None or attempt.ended_at is None:
-        return None
-    return max(0, attempt.ended_at - attempt.started_at)
 
 
 def sum_tokens(attempt: TurnAttempt) -> int:

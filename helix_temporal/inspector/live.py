@@ -19,11 +19,12 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from helix_temporal.errors import HelixError, InvalidRequestError, NotFoundError, StreamTruncatedError
+from helix_temporal.errors import HelixError, NotFoundError, StreamTruncatedError
 from helix_temporal.inspector import labels
 from helix_temporal.inspector.live_looks import LiveLooks
 from helix_temporal.inspector.live_turn import LiveChanges, LiveQuestion, LiveRun, LiveStatus, LiveTurn
 from helix_temporal.inspector.page_request import PageRequest
+from helix_temporal.inspector.pages.frame import parse_number
 from helix_temporal.inspector.rendering import read_clock, render_macro
 from helix_temporal.models.streams import StoredChunk
 from helix_temporal.views import SessionViews
@@ -64,7 +65,7 @@ class LiveStreams:
         """``GET …/live?shown=POSITION``."""
         session_id: str = request.path_params["session_id"]
         seen = request.headers.get("last-event-id") or request.query_params.get("shown") or "0"
-        shown = _parse_position(seen)
+        shown = parse_number("shown", seen)
         await page.views.get_session(session_id)  # is there, and the viewer may see it
         viewer = page.viewer.name
         if self._has_enough(viewer):
@@ -372,9 +373,3 @@ async def _fill(queue: "asyncio.Queue[StoredChunk | None]", chunks: AsyncIterato
         await queue.put(None)
         raise
     await queue.put(None)
-
-
-def _parse_position(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) <= 15):
-        raise InvalidRequestError("shown: a position in the thread expected, a whole number from 0 on")
-    return int(text)

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Router
 from temporalio.client import Client
 
-from helix_temporal.inspector.access import Action, Viewer, cookie_name, cookie_path
+from helix_temporal.inspector.access import Action, Viewer, read_cookie, set_cookie
 from helix_temporal.views import SessionViews
 
 _KEPT: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
@@ -76,13 +76,16 @@ class InspectorSettings:
         actions: Approvals, answers and stops may be given here, by viewers who may.
         temporal: For the maintenance schedules; None: this inspector has no connection to Temporal.
         temporal_ui: Address of Temporal's own page, without a slash at its end.
-        namespace: Temporal's, in links to its page.
     """
 
     actions: bool = False
     temporal: Client | None = None
     temporal_ui: str | None = None
-    namespace: str = "default"
+
+    @property
+    def namespace(self) -> str:
+        """Temporal's, in links to its page."""
+        return "default" if self.temporal is None else self.temporal.namespace
 
 
 class PageLinks:
@@ -143,17 +146,10 @@ class PageRoute(NamedTuple):
 
 def csrf_value(request: Request) -> str:
     """The value that forms carry: of the browser's cookie, or a new one that `keep_csrf` sets."""
-    return request.cookies.get(cookie_name(request, "form")) or secrets.token_urlsafe(24)
+    return read_cookie(request, "form") or secrets.token_urlsafe(24)
 
 
 def keep_csrf(request: Request, response: Response, value: str) -> None:
     """Set the cookie that a form's hidden field is compared with."""
-    if request.cookies.get(cookie_name(request, "form")) != value:
-        response.set_cookie(
-            cookie_name(request, "form"),
-            value,
-            path=cookie_path(request),
-            httponly=True,
-            samesite="strict",
-            secure=request.url.scheme == "https",
-        )
+    if read_cookie(request, "form") != value:
+        set_cookie(request, response, "form", value)

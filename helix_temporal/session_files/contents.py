@@ -9,7 +9,6 @@ from helix_temporal.client import ReadableStores
 from helix_temporal.errors import (
     SessionNotFoundError,
     StoreUnavailableError,
-    ThreadNotFoundError,
 )
 from helix_temporal.models.base import JsonObject
 from helix_temporal.models.checkpoints import Run
@@ -17,7 +16,6 @@ from helix_temporal.models.ids import validate_id
 from helix_temporal.models.states import SessionState, SessionStatus, SubSessionRef
 from helix_temporal.models.store_calls import OrderBy, SessionQuery
 from helix_temporal.models.stored_messages import EMPTY, Head, StoredMessage
-from helix_temporal.models.usage import UsageEntry
 from helix_temporal.session.record import SessionRecord, parse_record
 from helix_temporal.session_files.file import (
     FileSession,
@@ -28,14 +26,14 @@ from helix_temporal.session_files.file import (
     dump_state,
     dump_usage,
 )
-from helix_temporal.stores.protocols.threads import ReadPage, ThreadFacts
+from helix_temporal.stores.protocols.threads import ReadPage, ThreadFacts, find_facts
 from helix_temporal.stores.sessions.imports import is_without_workflow
 from helix_temporal.views.reading import stores_for_reading
+from helix_temporal.views.usage import iterate_entries
 
 _PAGE: Final = 1_000
 _PAGE_BYTES: Final = 4 * 1024 * 1024
 _RUNS: Final = 200
-_ENTRIES: Final = 10_000
 _TRIES: Final = 40
 _PAUSE: Final = 0.05
 
@@ -54,8 +52,8 @@ STATE_LEFT_OUT: Final[dict[str, Any]] = {
 """Fields of a state that belong to what runs, or to other systems: nothing waits in a session of a file."""
 
 RECORD_KEPT: Final = (
-    *("agent", "metadata", "instructions", "turns", "steps", "usage", "values", "summary", "options"),
-)
+    "agent", "metadata", "instructions", "turns", "steps", "usage", "values", "summary", "options",
+)  # fmt: skip
 """Fields of a session workflow's record that say what the session is, rather than what it is at."""
 
 
@@ -144,14 +142,14 @@ class ContentsReader:
     ) -> SessionContents | None:
         state = await self._load_state(session_id)
         thread_id = session_id if state is None else state.messages_thread_id
-        facts = await self._find_facts(thread_id)
+        facts = await find_facts(self._threads, thread_id)
         if state is None and facts is None:
             raise SessionNotFoundError(f"Session not found: {session_id!r}", session_id=session_id)
         runs, live = await self._list_runs(session_id, state)
         behind = state is not None and facts is not None and state.head.position < facts.committed
         if live and behind and not last:
             return None  # A turn has just ended in the thread, and its state is being committed.
-        usage = await self._list_usage(session_id)
+        usage = [each async for each in iterate_entries(self._usage, session_id)]
         head = EMPTY if facts is None else await self._find_head(facts)
         if head is None or not await self._is_unchanged(session_id, state, facts):
             return None
@@ -181,12 +179,6 @@ class ContentsReader:
     async def _load_state(self, session_id: str) -> SessionState | None:
         return None if self._sessions is None else await self._sessions.load_state(session_id)
 
-    async def _find_facts(self, thread_id: str) -> ThreadFacts | None:
-        try:
-            return await self._threads.read_facts(thread_id)
-        except ThreadNotFoundError:
-            return None
-
     async def _is_unchanged(
         self, session_id: str, state: SessionState | None, facts: ThreadFacts | None
     ) -> bool:
@@ -195,7 +187,7 @@ class ContentsReader:
             return False
         if facts is None:
             return True
-        now = await self._find_facts(facts.thread_id)
+        now = await find_facts(self._threads, facts.thread_id)
         return now is not None and (now.epoch, now.committed) == (facts.epoch, facts.committed)
 
     async def _find_head(self, facts: ThreadFacts) -> Head | None:
@@ -218,24 +210,15 @@ class ContentsReader:
 
     async def _list_runs(self, session_id: str, state: SessionState | None) -> tuple[list[Run], bool]:
         """Runs that are over, oldest first, and whether one is live."""
-        runs: list[Run] = []
-        cursor = None
-        while self._sessions is not None and state is not None:
-            page = await self._sessions.list_runs(session_id, limit=_RUNS, cursor=cursor)
+        if self._sessions is None or state is None:
+            return [], False
+        page = await self._sessions.list_runs(session_id, limit=_RUNS)
+        runs = list(page.items)
+        while page.next_cursor is not None:
+            page = await self._sessions.list_runs(session_id, limit=_RUNS, cursor=page.next_cursor)
             runs += page.items
-            cursor = page.next_cursor
-            if cursor is None:
-                break
         over = [run for run in runs if not run.status.live]
         return over[::-1], len(over) < len(runs)
-
-    async def _list_usage(self, session_id: str) -> list[UsageEntry]:
-        entries: list[UsageEntry] = []
-        while True:
-            page = await self._usage.get_entries(session_id, limit=_ENTRIES, offset=len(entries))
-            entries += page
-            if len(page) < _ENTRIES:
-                return entries
 
     # -- messages
 
@@ -257,7 +240,7 @@ class ContentsReader:
         """Whether nobody has opened the thread since: only an open can cut it."""
         if contents.epoch is None:
             return True
-        facts = await self._find_facts(contents.thread_id)
+        facts = await find_facts(self._threads, contents.thread_id)
         return facts is not None and facts.epoch == contents.epoch
 
     # -- children

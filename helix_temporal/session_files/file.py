@@ -323,12 +323,11 @@ def decode_line(number: int, line: bytes) -> tuple[LineKind, JsonObject]:
         plain = orjson.loads(line)
     except ValueError:
         raise damage(number, "not JSON") from None
-    if not isinstance(plain, dict) or len(plain) != 1:
-        raise damage(number, f"an object with one field of {', '.join(KINDS)} expected")
-    [(kind, part)] = plain.items()
-    if kind not in KINDS or not isinstance(part, dict):
-        raise damage(number, f"an object with one field of {', '.join(KINDS)} expected")
-    return kind, part
+    if isinstance(plain, dict) and len(plain) == 1:
+        [(kind, part)] = plain.items()
+        if kind in KINDS and isinstance(part, dict):
+            return kind, part
+    raise damage(number, f"an object with one field of {', '.join(KINDS)} expected")
 
 
 def decode_message_part(number: int, plain: JsonObject) -> tuple[int, StoredMessage]:

@@ -8,7 +8,7 @@ broken off goes on where it was when it is made again.
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import BinaryIO, Final, Literal
@@ -21,7 +21,6 @@ from helix_temporal.errors import (
     NotArchivedError,
     SessionExistsError,
     ThreadExistsError,
-    ThreadNotFoundError,
 )
 from helix_temporal.models.base import JsonObject, wall_clock_ms
 from helix_temporal.models.ids import validate_id
@@ -53,6 +52,7 @@ from helix_temporal.stores.protocols.threads import (
     OpenThread,
     ThreadFacts,
     ThreadStore,
+    find_facts,
 )
 from helix_temporal.stores.sessions import RowSessions
 from helix_temporal.stores.sessions.imports import (
@@ -134,12 +134,8 @@ async def import_session(
     outcome: Literal["imported", "there", "sound"] = "there"
     if dry_run:
         outcome = "there" if all(whole) else "sound"
-    else:
-        count = _Count(verified.header.messages, progress)
-        # From below: a session is seen only with all of its sub-agents'.
-        for place in reversed(places):
-            if await target.make_session(file, place, count):
-                outcome = "imported"
+    elif await target.make_sessions(file, places, progress):
+        outcome = "imported"
     header = verified.header
     return Imported(
         session_id=names.get_name(header.session_id),
@@ -300,7 +296,7 @@ class _Target:
             SessionExistsError, ThreadExistsError: Another one is here.
         """
         stated = await self._has_state(place)
-        facts = await self._find_facts(place.thread_id or place.session_id)
+        facts = await find_facts(self._threads, place.thread_id or place.session_id)
         if _ends_as(facts, place):
             if stated or place.state is None:
                 return True
@@ -327,13 +323,14 @@ class _Target:
             raise _exists_error(place.session_id)
         return True
 
-    async def _find_facts(self, thread_id: str) -> ThreadFacts | None:
-        try:
-            return await self._threads.read_facts(thread_id)
-        except ThreadNotFoundError:
-            return None
+    async def make_sessions(self, file: BinaryIO, places: Sequence[_ImportPlace], progress: Progress) -> bool:
+        """Make all sessions, or what is missing of them; False if all of it was here already."""
+        count = _Count(self._header.messages, progress)
+        # From below: a session is seen only with all of its sub-agents'.
+        made = [await self._make_session(file, place, count) for place in reversed(places)]
+        return any(made)
 
-    async def make_session(self, file: BinaryIO, place: _ImportPlace, count: _Count) -> bool:
+    async def _make_session(self, file: BinaryIO, place: _ImportPlace, count: _Count) -> bool:
         """Make a session, or what is missing of it; False if all of it was here already."""
         part = place.section.part
         if await self.is_whole(place):
@@ -371,7 +368,7 @@ class _Target:
         Raises:
             FencedError, ThreadExistsError: Somebody else has opened it meanwhile.
         """
-        facts = await self._find_facts(thread_id)
+        facts = await find_facts(self._threads, thread_id)
         if facts is not None and facts.owner == place.owner and not facts.closed:
             return _ThreadWriter(self._threads, thread_id, facts.epoch, facts.head, place.head)
         now = wall_clock_ms() if self._sessions is None else await self._sessions.now()

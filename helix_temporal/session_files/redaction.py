@@ -23,21 +23,11 @@ _FREE: Final = frozenset({"custom_state", "values", "metadata", "output", "argum
 _WORDS: Final = frozenset({"role", "status", "kind", "format", "mode", "finish", "wait_mode", "outcome"})
 """Fields that hold words of ours alone."""
 _TYPES: Final = frozenset({"text", "image", "file", "thinking"})
-_IDS: Final = frozenset(
-    {
-        *(
-            "id",
-            "session_id",
-            "parent",
-            "parent_session_id",
-            "root_session_id",
-            "sub_session_id",
-            "thread_id",
-        ),
-        *("run_id", "step_id", "last_id", "tool_call_id", "parent_tool_call_id", "stream_id", "user_id"),
-        *("workflow_id", "workflow_run_id", "checkpoint_id"),
-    }
-)
+_IDS: Final = frozenset({
+    "id", "session_id", "parent", "parent_session_id", "root_session_id", "sub_session_id", "thread_id",
+    "run_id", "step_id", "last_id", "tool_call_id", "parent_tool_call_id", "stream_id", "user_id",
+    "workflow_id", "workflow_run_id", "checkpoint_id",
+})  # fmt: skip
 """Fields that name something: what is named twice must have one name afterwards, too."""
 
 

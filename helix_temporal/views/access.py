@@ -7,12 +7,12 @@ from helix_temporal.client import ReadableStores
 from helix_temporal.errors import (
     InvalidIdError,
     SessionNotFoundError,
-    ThreadNotFoundError,
 )
 from helix_temporal.models.ids import validate_id
 from helix_temporal.models.states import SessionState
 from helix_temporal.models.store_calls import SessionSummary
 from helix_temporal.stores.protocols.streams import StreamStore
+from helix_temporal.stores.protocols.threads import find_facts
 from helix_temporal.views.filters import EVERY_SESSION, Admits, SessionFilter, admits_by
 from helix_temporal.views.models import SessionOverview
 from helix_temporal.views.reading import stores_for_reading
@@ -106,7 +106,10 @@ class ViewedSessions:
         except InvalidIdError:
             return None
         state = None if self.sessions is None else await self.sessions.load_state(session_id)
-        return await self._read_state_of_thread(session_id) if state is None else state
+        if state is not None:
+            return state
+        facts = await find_facts(self.threads, session_id)
+        return None if facts is None else state_from_slice(session_id, facts)
 
     async def hide_unseen_id(self, session_id: str | None) -> str | None:
         """The id of another session that one tells of; None where the viewer may not see that one."""
@@ -132,13 +135,6 @@ class ViewedSessions:
                 known.clear()
             known[parent] = await self.hide_unseen_id(parent)
         return overview.model_copy(update={"parent_session_id": known[parent]})
-
-    async def _read_state_of_thread(self, session_id: str) -> SessionState | None:
-        try:
-            facts = await self.threads.read_facts(session_id)
-        except ThreadNotFoundError:
-            return None
-        return state_from_slice(session_id, facts)
 
 
 def _find_streams(stores: ReadableStores) -> StreamStore | None:

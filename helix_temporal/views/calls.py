@@ -1,7 +1,6 @@
 """Tool calls across sessions: which failed, and where they stand."""
 
 import asyncio
-import itertools
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
@@ -12,9 +11,8 @@ from helix_temporal.models.ids import make_result_id
 from helix_temporal.models.states import SessionState
 from helix_temporal.models.store_calls import MAX_LIMIT
 from helix_temporal.models.usage import SubAgentUsageEntry, ToolUsageEntry, UsageEntry, UsageQuery
-from helix_temporal.stores.usage import MOST_ENTRIES
 from helix_temporal.views.access import ViewedSessions
-from helix_temporal.views.conversation import SessionFacts, build_conversation
+from helix_temporal.views.conversation import SessionFacts, build_conversation, find_kept_attempt
 from helix_temporal.views.filters import SessionFilter
 from helix_temporal.views.models import (
     FAILED_CALLS,
@@ -29,10 +27,11 @@ from helix_temporal.views.queries import iterate_sessions
 from helix_temporal.views.thread_parts import MAX_TURNS, read_part
 from helix_temporal.views.turn_pages import hide_session, read_session_facts
 from helix_temporal.views.turn_steps import count_steps
-from helix_temporal.views.usage import was_denied
+from helix_temporal.views.usage import iterate_entries, was_denied
 from helix_temporal.views.waits import list_outcomes
 
 CallEntry = ToolUsageEntry | SubAgentUsageEntry
+_CALL_KINDS: Final = ("tool", "subagent")
 CallSource = Literal["usage", "thread"] | None
 """What tells of the calls of a session; None: it has none of those that are wanted."""
 
@@ -67,7 +66,7 @@ class CallFilter:
 
     def matches_call(self, call: ConversationCall) -> bool:
         """Whether a call of a thread is wanted, by its tool and its result."""
-        if self.tool is not None and call.name != self.tool:
+        if self.tool not in {None, call.name}:
             return False
         return self.failed is None or self.failed == (call.status in FAILED_CALLS)
 
@@ -76,7 +75,7 @@ class CallFilter:
 
         One that was denied did not succeed, and did not fail either: the thread tells that.
         """
-        if not self.matches_time(entry.timestamp) or (self.tool or _name_of(entry)) != _name_of(entry):
+        if not self.matches_time(entry.timestamp) or self.tool not in {None, _name_of(entry)}:
             return False
         return not (self.failed and entry.success)
 
@@ -154,7 +153,7 @@ async def _list_entries(
     """What usage tells of the calls that may be wanted, oldest first."""
     query = UsageQuery(
         session_id=session_id,
-        kinds=("tool", "subagent"),
+        kinds=_CALL_KINDS,
         since=wanted.since,
         until=wanted.until,
         limit=MAX_LIMIT,
@@ -162,27 +161,13 @@ async def _list_entries(
     page = await viewed.usage.query_usage(query)
     if (page.total or 0) > MAX_LIMIT:
         # Some stores read all entries of a session for each page.
-        async for entry in _list_all_entries(viewed, session_id, wanted):
-            yield entry
+        async for entry in iterate_entries(viewed.usage, session_id, _CALL_KINDS):
+            if isinstance(entry, CallEntry) and wanted.matches_entry(entry):
+                yield entry
         return
     for each in page.items:
         if isinstance(each, CallEntry) and wanted.matches_entry(each):
             yield each
-
-
-async def _list_all_entries(
-    viewed: ViewedSessions, session_id: str, wanted: CallFilter
-) -> AsyncIterator[CallEntry]:
-    """The same of a session with many, in pages as large as there are."""
-    for offset in itertools.count(0, MOST_ENTRIES):
-        entries = await viewed.usage.get_entries(
-            session_id, kinds=("tool", "subagent"), limit=MOST_ENTRIES, offset=offset
-        )
-        for each in entries:
-            if isinstance(each, CallEntry) and wanted.matches_entry(each):
-                yield each
-        if len(entries) < MOST_ENTRIES:
-            return
 
 
 async def find_session_calls(
@@ -390,11 +375,9 @@ def _status_of(entry: CallEntry) -> CallStatus:
 
 
 def _name_of(entry: CallEntry) -> str:
-    return entry.tool_name if isinstance(entry, ToolUsageEntry) else _called_by(entry)
-
-
-def _called_by(entry: SubAgentUsageEntry) -> str:
-    """The name under which a sub-agent was called."""
+    """The name under which a tool or a sub-agent was called."""
+    if isinstance(entry, ToolUsageEntry):
+        return entry.tool_name
     return entry.agent_type if entry.source is None else entry.source.name
 
 
@@ -410,4 +393,5 @@ def _index_calls(turns: Sequence[ConversationTurn]) -> dict[str, _AskedCall]:
 
 def _time_of(turn: ConversationTurn) -> int | None:
     """When the run of a turn began."""
-    return next((each.started_at for each in turn.attempts if each.kept), None)
+    kept = find_kept_attempt(turn.attempts)
+    return None if kept is None else kept.started_at

@@ -5,22 +5,29 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from pydantic import ValidationError
-
 from helix_temporal.activities.context import Window, find_context_start, find_valid_summary
 from helix_temporal.activities.usage import name_of_model
 from helix_temporal.agents import Agent, ContextPolicy, CountTokens, ToolSpec, estimate_tokens
 from helix_temporal.agents.context import Decoded, as_message, describe_content, repair_tool_results
 from helix_temporal.errors import ArchiveCorruptError, InvalidRequestError
 from helix_temporal.models.base import dump_json
-from helix_temporal.models.messages import GivenSummary, Message, Role, ToolCall, Usage, decode_message
+from helix_temporal.models.messages import (
+    GivenContext,
+    GivenSummary,
+    Message,
+    Role,
+    ToolCall,
+    Usage,
+    decode_message,
+)
 from helix_temporal.models.stored_messages import Head, Kind, StoredMessage, size_of
-from helix_temporal.session.record import SessionRecord, Summary, parse_record
+from helix_temporal.session.record import SessionRecord, Summary
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadStore
 from helix_temporal.views.models import ContextPart, ModelContext
-from helix_temporal.views.problems import PARTIAL_READ_ERRORS, wait_for_archive
+from helix_temporal.views.session_facts import read_record
 from helix_temporal.views.shortening import shorten_text
-from helix_temporal.views.thread_parts import PartReader, read_hot_header
+from helix_temporal.views.storage import find_thread
+from helix_temporal.views.thread_parts import PartReader
 from helix_temporal.views.turn_steps import find_begin
 from helix_temporal.views.usage import tokens_of_message
 
@@ -101,20 +108,10 @@ async def read_context(
     """
     threads = stores.threads
     answer = await _read_answer(threads, thread_id, position)
-    record = await _read_record(threads, thread_id)
-    agent = agents.get(record.agent)
+    found = await find_thread(threads, thread_id)
+    record = (None if found.facts is None else read_record(found.facts)) or SessionRecord()
     history = _History(PartReader(threads, thread_id), position)
-    told = answer.given
-    if told is not None and told.stop == position:
-        await history.read_since(told.first)
-        given = _Given(told.first, agent, record, recorded=True, model=told.model)
-        if told.summary is not None:
-            given.summary = await _read_told_summary(PartReader(threads, thread_id), told.summary, given)
-    else:
-        given = await _work_out(history, agent, record)
-        if told is not None:
-            given.notes.append(_COPIED)
-    given.note_prompt(told.prompt if given.recorded and told is not None else "")
+    given = await _find_given(history, PartReader(threads, thread_id), answer.given, agents, record)
     begin = await find_begin(lambda stop: history.reader.read(0, stop, backward=True), position)
     draft = given.draft_parts(history)
     own = _without_summary(answer)
@@ -153,19 +150,6 @@ async def _read_answer(threads: ThreadStore, thread_id: str, position: int) -> M
             "give the position of an assistant message"
         )
     return found
-
-
-async def _read_record(threads: ThreadStore, thread_id: str) -> SessionRecord:
-    """The session's record; an empty one where it cannot be read, or is another system's."""
-    try:
-        data = (await wait_for_archive(lambda: threads.read_facts(thread_id))).slice
-    except PARTIAL_READ_ERRORS:
-        header = await read_hot_header(threads, thread_id)
-        data = b"" if header is None else header.slice
-    try:
-        return parse_record(data)
-    except ValidationError:
-        return SessionRecord()
 
 
 class _History:
@@ -225,6 +209,29 @@ class _History:
         return bool(page.messages)
 
 
+async def _find_given(
+    history: _History,
+    summaries: PartReader,
+    told: GivenContext | None,
+    agents: Mapping[str, Agent],
+    record: SessionRecord,
+) -> "_Given":
+    """What the step told of its context; else the context by the rule that steps use."""
+    agent = agents.get(record.agent)
+    if told is None or told.stop != history.answer:
+        given = await _infer_given(history, agent, record)
+        if told is not None:
+            given.notes.append(_COPIED)
+        given.note_prompt("")
+        return given
+    await history.read_since(told.first)
+    given = _Given(told.first, agent, record, recorded=True, model=told.model)
+    if told.summary is not None:
+        given.summary = await _read_told_summary(summaries, told.summary, given)
+    given.note_prompt(told.prompt)
+    return given
+
+
 async def _read_told_summary(reader: PartReader, told: GivenSummary, given: "_Given") -> Summary:
     """The summary that a step told of; its text stands with the first answer that was given with it."""
     text = told.text
@@ -239,7 +246,7 @@ async def _read_told_summary(reader: PartReader, told: GivenSummary, given: "_Gi
     return Summary(text=text, upto=Head(position=told.upto, last_id=""))
 
 
-async def _work_out(history: _History, agent: Agent | None, record: SessionRecord) -> "_Given":
+async def _infer_given(history: _History, agent: Agent | None, record: SessionRecord) -> "_Given":
     """The context by the rule that steps use, where the step told nothing of it."""
     policy = ContextPolicy() if agent is None else agent.context
     await history.read_window(policy)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from decimal import Decimal
+from functools import reduce
 from typing import Any, Final
 
 from pydantic import JsonValue
@@ -16,7 +16,7 @@ from helix_temporal.models.messages import Message, Role, ToolCall, decode_messa
 from helix_temporal.models.states import SubSessionRef
 from helix_temporal.models.stored_messages import Kind, StoredMessage
 from helix_temporal.models.turns import starts_in
-from helix_temporal.models.usage import SubAgentUsageEntry, TokenUsageEntry, ToolUsageEntry, UsageEntry
+from helix_temporal.models.usage import SubAgentUsageEntry, UsageEntry
 from helix_temporal.models.waiting import DENIED, NO_ANSWER, find_waiting_call
 from helix_temporal.views.foreign_calls import find_arguments, find_result
 from helix_temporal.views.models import (
@@ -25,7 +25,6 @@ from helix_temporal.views.models import (
     ConversationCall,
     ConversationMessage,
     ConversationTurn,
-    ModelCall,
     ShownTokens,
     TurnAttempt,
     TurnPart,
@@ -34,7 +33,7 @@ from helix_temporal.views.models import (
 from helix_temporal.views.problems import describe_problem
 from helix_temporal.views.shortening import PAGE_CHARACTERS, shorten_object, shorten_text, shorten_value
 from helix_temporal.views.turn_steps import number_steps
-from helix_temporal.views.usage import add_tokens, model_call_of, tokens_of_message
+from helix_temporal.views.usage import RecordedUsage, add_tokens, sum_costs, tokens_of_message
 
 MAX_ROWS: Final = 240
 """Messages of a part, and messages and calls that a page shows of it.
@@ -43,7 +42,6 @@ Messages are never left out: calls are, of older messages first, where one messa
 """
 _MOST_ATTEMPTS: Final = 20
 """Of one turn, and those that belong to none, the newest are shown; the list of runs has all."""
-"""Runs whose messages are in the thread no more."""
 _MOST_IDS: Final = 10_000
 _ROLES: Final[dict[str, Any]] = {
     Kind.USER: "user",
@@ -131,9 +129,9 @@ def build_conversation(
         most: Characters of a text, of arguments or a result that are shown; None for all.
         rows: Messages and calls that are shown; None for all.  Calls get what the messages leave.
     """
-    usage = _RecordedUsage.of(facts.entries)
-    placed = _place_messages(part)
-    calls = _pair_calls([*placed, *_place_behind(part)])
+    usage = RecordedUsage.of(facts.entries)
+    placed = _place_messages(part.messages, part.first)
+    calls = _pair_calls([*placed, *_place_messages(part.behind, part.stop)])
     starts = [0, *starts_in(part.messages, from_begin=part.first == 0)] if part.messages else []
     attempts, lost = _assign_runs(part, starts, facts.runs, usage)
     stops = [*starts[1:], len(placed)] if starts else []
@@ -152,17 +150,17 @@ def build_conversation(
 
 def build_message(part: MessagesPart, position: int, facts: SessionFacts) -> ConversationMessage:
     """One message of a part, whole."""
-    placed = _place_messages(part)
-    calls = _pair_calls([*placed, *_place_behind(part)])
-    builder = _TurnBuilder(part, facts, _RecordedUsage.of(facts.entries), calls, None, _CallBudget(None))
+    placed = _place_messages(part.messages, part.first)
+    calls = _pair_calls([*placed, *_place_messages(part.behind, part.stop)])
+    builder = _TurnBuilder(part, facts, RecordedUsage.of(facts.entries), calls, None, _CallBudget(None))
     steps = _number_steps(part, facts, part.first, part.messages)
     return builder.build_message(placed[position - part.first], steps.get(position))
 
 
 def number_turn(part: MessagesPart, runs: Sequence[Run]) -> int | None:
     """The number of the turn that the first message of a part belongs to; None where it is not known."""
-    attempts, _ = _assign_runs(part, [0], runs, _RecordedUsage())
-    kept = next((each for each in attempts.get(0, ()) if each.kept), None)
+    attempts, _ = _assign_runs(part, [0], runs, RecordedUsage())
+    kept = find_kept_attempt(attempts.get(0, ()))
     if kept is not None:
         return kept.turn
     return 1 if part.first == 0 and not runs else None
@@ -182,12 +180,8 @@ class _Placed:
     damage: str | None = None
 
 
-def _place_messages(part: MessagesPart) -> list[_Placed]:
-    return [_place_message(at, each) for at, each in enumerate(part.messages, part.first)]
-
-
-def _place_behind(part: MessagesPart) -> list[_Placed]:
-    return [_place_message(at, each) for at, each in enumerate(part.behind, part.stop)]
+def _place_messages(messages: Sequence[StoredMessage], first: int) -> list[_Placed]:
+    return [_place_message(at, each) for at, each in enumerate(messages, first)]
 
 
 def _place_message(position: int, stored: StoredMessage) -> _Placed:
@@ -284,45 +278,10 @@ def _find_call(open_calls: Sequence[_Call], placed: _Placed, result: NamedCall) 
 # ---- usage ------------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class _RecordedUsage:
-    """Entries by what they are of."""
-
-    steps: dict[str, TokenUsageEntry] = field(default_factory=dict)
-    tools: dict[str, ToolUsageEntry] = field(default_factory=dict)
-    children: dict[str, SubAgentUsageEntry] = field(default_factory=dict)
-    models: dict[str, list[TokenUsageEntry]] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, entries: Iterable[UsageEntry]) -> "_RecordedUsage":
-        """Entries by what they are of."""
-        found = cls()
-        for entry in entries:
-            kind, _, name = entry.id.partition("/")
-            if isinstance(entry, TokenUsageEntry):
-                found.models.setdefault(entry.run_id or "", []).append(entry)
-                if kind == "step":
-                    found.steps[name] = entry
-            elif isinstance(entry, ToolUsageEntry) and kind == "tool":
-                found.tools[name] = entry
-            elif isinstance(entry, SubAgentUsageEntry) and kind == "child":
-                found.children[name] = entry
-        return found
-
-    def model_calls(self, run_id: str) -> tuple[ModelCall, ...]:
-        """Those of a run, as far as they were recorded."""
-        return tuple(model_call_of(each) for each in self.models.get(run_id, ()))
-
-    def count_discarded_answers(self, run_id: str) -> int:
-        """Answers of a run beyond one for each of its steps: a step was tried again, and paid for again."""
-        steps = [each.step_count for each in self.models.get(run_id, ()) if each.id.startswith("step/")]
-        return len(steps) - len(set(steps))
-
-
 def list_entry_ids(part: MessagesPart) -> list[str]:
     """The ids under which usage was recorded of the steps and calls in a part of a thread."""
     ids: list[str] = []
-    for placed in _place_messages(part):
+    for placed in _place_messages(part.messages, part.first):
         message = placed.message
         if message is None or message.role != "assistant":
             continue
@@ -339,7 +298,7 @@ def list_entry_ids(part: MessagesPart) -> list[str]:
 
 
 def _assign_runs(
-    part: MessagesPart, starts: Sequence[int], runs: Sequence[Run], usage: _RecordedUsage
+    part: MessagesPart, starts: Sequence[int], runs: Sequence[Run], usage: RecordedUsage
 ) -> tuple[dict[int, tuple[TurnAttempt, ...]], tuple[TurnAttempt, ...]]:
     """Attempts by the turn at whose start they began, and those that began at none."""
     places = {_place_of(part, at): at for at in starts if at > 0 or part.begins_turn}
@@ -361,10 +320,10 @@ def _assign_runs(
         elif _is_lost_here(part, run):
             lost.append(run)
     attempts = {
-        at: tuple(_attempt_of(run, usage, kept=run is _kept_run(each)) for run in each[-_MOST_ATTEMPTS:])
+        at: tuple(attempt_of(run, usage, kept=run is _kept_run(each)) for run in each[-_MOST_ATTEMPTS:])
         for at, each in found.items()
     }
-    return attempts, tuple(_attempt_of(run, usage, kept=False) for run in lost[-_MOST_ATTEMPTS:])
+    return attempts, tuple(attempt_of(run, usage, kept=False) for run in lost[-_MOST_ATTEMPTS:])
 
 
 def _place_of(part: MessagesPart, at: int) -> tuple[int, str | None]:
@@ -390,11 +349,12 @@ def _kept_run(runs: Sequence[Run]) -> Run | None:
     return kept[-1] if kept else None
 
 
-def _attempt_of(run: Run, usage: _RecordedUsage, *, kept: bool) -> TurnAttempt:
-    return attempt_of(run, kept=kept, model_calls=usage.model_calls(run.run_id))
+def find_kept_attempt(attempts: Iterable[TurnAttempt]) -> TurnAttempt | None:
+    """Of the attempts of a turn, that whose messages are in the thread; None where there is none."""
+    return next((each for each in attempts if each.kept), None)
 
 
-def attempt_of(run: Run, *, kept: bool = True, model_calls: tuple[ModelCall, ...] = ()) -> TurnAttempt:
+def attempt_of(run: Run, usage: RecordedUsage, *, kept: bool = True) -> TurnAttempt:
     """A run as it is shown."""
     return TurnAttempt(
         run_id=run.run_id,
@@ -409,7 +369,7 @@ def attempt_of(run: Run, *, kept: bool = True, model_calls: tuple[ModelCall, ...
         ended_at=run.ended_at,
         workflow_id=run.workflow_id,
         workflow_run_id=run.workflow_run_id,
-        model_calls=model_calls,
+        model_calls=usage.list_model_calls(run.run_id),
     )
 
 
@@ -435,7 +395,7 @@ class _CallBudget:
 class _TurnBuilder:
     part: MessagesPart
     facts: SessionFacts
-    usage: _RecordedUsage
+    usage: RecordedUsage
     calls: _Calls
     most: int | None
     budget: _CallBudget
@@ -446,7 +406,7 @@ class _TurnBuilder:
         steps = _number_steps(self.part, self.facts, start, [each.stored for each in placed])
         shown = [each for each in placed if each.position not in self.calls.paired]
         messages = tuple(self.build_message(each, steps.get(each.position)) for each in shown)
-        kept = next((each for each in attempts if each.kept), None)
+        kept = find_kept_attempt(attempts)
         calls = [call for each in placed for call in self.calls.by_position.get(each.position, ())]
         return ConversationTurn(
             number=None if kept is None else kept.turn,
@@ -461,8 +421,8 @@ class _TurnBuilder:
             attempts=attempts,
             unfinished=stop > self.part.committed,
             tokens=_sum_tokens(kept, messages),
-            cost_usd=_sum_costs(kept),
-            duration_ms=_duration_of(kept),
+            cost_usd=None if kept is None else sum_costs(each.cost_usd for each in kept.model_calls),
+            duration_ms=None if kept is None else kept.duration_ms,
             tool_calls=len(calls),
             failed_calls=sum(1 for each in calls if self._has_failed(each)),
             discarded_answers=0 if kept is None else self.usage.count_discarded_answers(kept.run_id),
@@ -605,21 +565,7 @@ def _number_turns(turns: Sequence[ConversationTurn], *, counted: bool) -> list[C
 def _sum_tokens(kept: TurnAttempt | None, messages: Iterable[ConversationMessage]) -> ShownTokens:
     recorded = kept.model_calls if kept is not None else ()
     told = [each.tokens for each in recorded] or [each.tokens for each in messages if each.tokens is not None]
-    total = ShownTokens()
-    for each in told:
-        total = add_tokens(total, each)
-    return total
-
-
-def _sum_costs(kept: TurnAttempt | None) -> Decimal | None:
-    costs = [each.cost_usd for each in kept.model_calls if each.cost_usd is not None] if kept else []
-    return sum(costs, Decimal(0)) if costs else None
-
-
-def _duration_of(kept: TurnAttempt | None) -> int | None:
-    if kept is None or kept.started_at is None or kept.ended_at is None:
-        return None
-    return max(kept.ended_at - kept.started_at, 0)
+    return reduce(add_tokens, told, ShownTokens())
 
 
 # ---- what is said -----------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from typing import Annotated, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from helix_temporal.models.checkpoints import RunStatus
+from helix_temporal.models.messages import Finish
 from helix_temporal.models.states import ErrorInfo, SessionStatus
 
 Millis = Annotated[int, Field(ge=0)]
@@ -255,6 +256,13 @@ class TurnAttempt(View):
     workflow_run_id: str | None = None
     model_calls: tuple[ModelCall, ...] = ()
 
+    @property
+    def duration_ms(self) -> int | None:
+        """How long it took, in milliseconds; None while it goes on."""
+        if self.started_at is None or self.ended_at is None:
+            return None
+        return max(0, self.ended_at - self.started_at)
+
 
 class RunList(View):
     """Runs of a session, newest first, also those whose messages are not in the thread.
@@ -324,6 +332,11 @@ class ConversationMessage(View):
     size: int = 0
     cut: int = 0
     damage: str | None = None
+
+    @property
+    def cut_short_by(self) -> str | None:
+        """``finish`` where it says that the answer is not as the model would have ended it."""
+        return None if self.finish in {Finish.STOP, Finish.TOOL_CALLS} else self.finish
 
 
 class TurnPart(View):

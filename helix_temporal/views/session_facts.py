@@ -13,14 +13,14 @@ from helix_temporal.views.conversation import attempt_of
 from helix_temporal.views.models import SessionView, TurnAttempt, UsageSums, WaitingFor
 from helix_temporal.views.problems import PARTIAL_READ_ERRORS, describe_problem
 from helix_temporal.views.storage import find_thread, place_of
-from helix_temporal.views.usage import read_short_usage
+from helix_temporal.views.usage import RecordedUsage, read_short_usage
 from helix_temporal.views.waits import list_waits, list_waits_of_thread
 
 
 async def read_session(viewed: ViewedSessions, state: SessionState) -> SessionView:
     """Where a session stands; what cannot be read is left out, and `problem` says why."""
     thread_id = state.messages_thread_id
-    found = await find_thread(viewed, thread_id)
+    found = await find_thread(viewed.threads, thread_id)
     place = place_of(thread_id, found, archives=viewed.threads.archives)
     record = None if found.facts is None else read_record(found.facts)
     newest = await _read_newest_run(viewed, state.session_id)
@@ -95,4 +95,4 @@ async def _read_newest_run(viewed: ViewedSessions, session_id: str) -> TurnAttem
     if viewed.sessions is None:
         return None
     page = await viewed.sessions.list_runs(session_id, limit=1, count=False)
-    return attempt_of(page.items[0]) if page.items else None
+    return attempt_of(page.items[0], RecordedUsage()) if page.items else None

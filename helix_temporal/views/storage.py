@@ -7,7 +7,6 @@ from helix_temporal.coldtier import TieredThreads
 from helix_temporal.errors import ThreadNotFoundError
 from helix_temporal.models.states import SessionState
 from helix_temporal.models.stored_messages import size_of
-from helix_temporal.stores.protocols.hot import HotHeader
 from helix_temporal.stores.protocols.threads import Audit, ThreadFacts, ThreadStore
 from helix_temporal.views.access import ViewedSessions
 from helix_temporal.views.models import SegmentPlace, ThreadPlace
@@ -26,33 +25,16 @@ class FoundThread:
     problem: str | None = None
 
 
-async def find_thread(viewed: ViewedSessions, thread_id: str) -> FoundThread:
+async def find_thread(threads: ThreadStore, thread_id: str) -> FoundThread:
     """A thread's facts; those of its hot part where the archive is away or damaged."""
     try:
-        return FoundThread(await wait_for_archive(lambda: viewed.threads.read_facts(thread_id)))
+        return FoundThread(await wait_for_archive(lambda: threads.read_facts(thread_id)))
     except ThreadNotFoundError:
         return FoundThread()
     except PARTIAL_READ_ERRORS as error:
         problem = describe_problem(error)
-    header = await read_hot_header(viewed.threads, thread_id)
-    return FoundThread(None if header is None else _facts_of(header), problem)
-
-
-def _facts_of(header: HotHeader) -> ThreadFacts:
-    return ThreadFacts(
-        header.thread_id,
-        header.head,
-        header.committed,
-        header.epoch,
-        header.owner,
-        header.closed,
-        True,
-        header.archived,
-        header.slice,
-        header.slice_version,
-        header.adapter,
-        header.size,
-    )
+    header = await read_hot_header(threads, thread_id)
+    return FoundThread(None if header is None else ThreadFacts.of_hot(header, header.archived), problem)
 
 
 def place_of(thread_id: str, found: FoundThread, *, archives: bool) -> ThreadPlace:
@@ -83,7 +65,7 @@ def place_of(thread_id: str, found: FoundThread, *, archives: bool) -> ThreadPla
 async def read_place(viewed: ViewedSessions, state: SessionState) -> ThreadPlace:
     """How a session's thread is stored, with the objects of its archive; reads no message."""
     thread_id = state.messages_thread_id
-    found = await find_thread(viewed, thread_id)
+    found = await find_thread(viewed.threads, thread_id)
     place = place_of(thread_id, found, archives=viewed.threads.archives)
     # One that has not answered is not waited for again.
     archive = {} if found.problem else await _read_archive(viewed.threads, thread_id)

@@ -68,26 +68,15 @@ async def _read_backward(reader: "PartReader", before: int | None, turns: int) -
     page = await reader.read(0, before, backward=True)
     if page is None or not page.messages:
         return _empty_part(reader, page)
-    page = await _complete_begin(reader, page)
-    context, messages, first = await _split_context(reader, page)
-    starts = _starts_of(context, messages, first)
+    window = await _with_context(reader, await _complete_begin(reader, page))
+    starts = window.list_starts()
     if len(starts) > turns:
         begin = starts[-turns]
-    elif first == 0 or starts[:1] == [0]:
+    elif window.first == 0 or starts[:1] == [0]:
         begin = 0
     else:
-        begin = starts[0] if starts else _first_border(messages)
-    window = (*context, *messages)
-    at = begin + len(context)
-    part = MessagesPart(
-        first + begin,
-        messages[begin:],
-        id_before=window[at - 1].id if at else "" if first == 0 else None,
-        begins_turn=begin in starts,
-        committed=page.committed,
-        head=page.head.position,
-    )
-    return await _finish_part(reader, part)
+        begin = starts[0] if starts else _first_border(window.messages)
+    return await _finish_part(reader, window.cut(begin))
 
 
 async def _read_forward(reader: "PartReader", after: int, turns: int) -> FoundPart:
@@ -95,27 +84,57 @@ async def _read_forward(reader: "PartReader", after: int, turns: int) -> FoundPa
     page = None if page is None else await _complete_end(reader, page, after)
     if page is None or page.first + len(page.messages) <= after:
         return _empty_part(reader, page, at_end=True)
-    # Where the archive is away, what is hot may begin later.
-    at = max(after - page.first, 0)
-    context, messages = page.messages[:at], page.messages[at:]
-    starts = _starts_of(context, messages, page.first + at)
-    stop = len(messages)
+    window = _Window.of(page, after)
+    starts, stop = window.list_starts(), None
     # The rest of a turn that began before is one of them.
     begun = starts if starts[:1] == [0] else [0, *starts]
     if len(begun) > turns:
         stop = begun[turns]
     elif page.after is not None:
         later = [each for each in starts if each > 0]
-        stop = later[-1] if later else _last_border(messages)
-    part = MessagesPart(
-        page.first + at,
-        messages[:stop],
-        id_before=context[-1].id if context else "" if page.first + at == 0 else None,
-        begins_turn=starts[:1] == [0],
-        committed=page.committed,
-        head=page.head.position,
-    )
-    return await _finish_part(reader, part)
+        stop = later[-1] if later else _last_border(window.messages)
+    return await _finish_part(reader, window.cut(0, stop))
+
+
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """Messages of a page, and the one before them, which tells whether a turn begins with the first.
+
+    Attributes:
+        first: Position of the first message.
+        context: The message before it; none at the begin of the thread, or where it is not known.
+    """
+
+    page: ThreadPage
+    first: int
+    context: tuple[StoredMessage, ...]
+    messages: tuple[StoredMessage, ...]
+
+    @classmethod
+    def of(cls, page: ThreadPage, position: int) -> "_Window":
+        """The messages from a position on; where the archive is away, what is hot may begin later."""
+        at = max(position - page.first, 0)
+        return cls(page, page.first + at, page.messages[:at], page.messages[at:])
+
+    def list_starts(self) -> list[int]:
+        """Places among the messages at which turns begin."""
+        if self.first == 0:
+            return [0, *starts_in(self.messages, from_begin=True)] if self.messages else []
+        if not self.context:
+            return starts_in(self.messages)
+        return [at - 1 for at in starts_in([*self.context, *self.messages])]
+
+    def cut(self, begin: int, stop: int | None = None) -> MessagesPart:
+        """The part with the messages between two places."""
+        before = (*self.context, *self.messages[:begin])
+        return MessagesPart(
+            self.first + begin,
+            self.messages[begin:stop],
+            id_before=before[-1].id if before else "" if self.first == 0 else None,
+            begins_turn=begin in self.list_starts(),
+            committed=self.page.committed,
+            head=self.page.head.position,
+        )
 
 
 async def _complete_begin(reader: "PartReader", page: ThreadPage) -> ThreadPage:
@@ -143,10 +162,10 @@ async def _complete_end(reader: "PartReader", page: ThreadPage, after: int) -> T
     A large message before the place may have filled the page alone.
     """
     while page.after is not None:
-        at = max(after - page.first, 0)
-        context, messages = page.messages[:at], page.messages[at:]
-        if any(each > 0 for each in _starts_of(context, messages, page.first + at)):
+        window = _Window.of(page, after)
+        if any(each > 0 for each in window.list_starts()):
             break
+        messages = window.messages
         has_border = any(_is_border(messages, each) for each in range(1, len(messages)))
         wanted = _bytes_wanted(messages, has_border=has_border)
         if wanted == 0:
@@ -171,25 +190,12 @@ def _bytes_wanted(messages: Sequence[StoredMessage], *, has_border: bool) -> int
     return max((_TURN_BYTES if has_border else _STEP_BYTES) - size_of(messages), 0)
 
 
-async def _split_context(
-    reader: "PartReader", page: ThreadPage
-) -> tuple[tuple[StoredMessage, ...], tuple[StoredMessage, ...], int]:
-    """The message before those of a page, by which it is told whether a turn begins with its first one."""
-    if page.first == 0:
-        return (), page.messages, 0
-    if len(page.messages) > 1:
-        return page.messages[:1], page.messages[1:], page.first + 1
-    earlier = await reader.read(page.first - 1, page.first, backward=True)
-    return (() if earlier is None else earlier.messages), page.messages, page.first
-
-
-def _starts_of(context: Sequence[StoredMessage], messages: Sequence[StoredMessage], first: int) -> list[int]:
-    """Places among the messages at which turns begin; ``context`` is the message before them."""
-    if first == 0:
-        return [0, *starts_in(messages, from_begin=True)] if messages else []
-    if not context:
-        return starts_in(messages)
-    return [at - 1 for at in starts_in([*context, *messages])]
+async def _with_context(reader: "PartReader", page: ThreadPage) -> _Window:
+    """The messages of a page; the first of several is only looked at for whether a turn begins behind it."""
+    if page.first > 0 and len(page.messages) == 1:
+        earlier = await reader.read(page.first - 1, page.first, backward=True)
+        return _Window(page, page.first, () if earlier is None else earlier.messages, page.messages)
+    return _Window.of(page, page.first + 1 if page.first > 0 else 0)
 
 
 def _first_border(messages: Sequence[StoredMessage]) -> int:
@@ -233,15 +239,7 @@ async def read_one(threads: ThreadStore, thread_id: str, position: int) -> Messa
     page = await reader.read(max(position - 1, 0), position + 1, backward=True, max_bytes=_TURN_BYTES)
     if page is None or page.first + len(page.messages) <= position:
         return None
-    context, messages = page.messages[: position - page.first], page.messages[position - page.first :]
-    return MessagesPart(
-        position,
-        messages,
-        id_before=context[-1].id if context else "" if position == 0 else None,
-        begins_turn=_starts_of(context, messages, position)[:1] == [0],
-        committed=page.committed,
-        head=page.head.position,
-    )
+    return _Window.of(page, position).cut(0)
 
 
 def _empty_part(reader: "PartReader", page: ThreadPage | None, *, at_end: bool = False) -> FoundPart:

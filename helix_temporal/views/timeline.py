@@ -1,20 +1,19 @@
 """What a session ran: its runs, newest first, also those that were thrown away."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from helix_temporal.errors import InvalidCursorError
 from helix_temporal.models.checkpoints import Run
 from helix_temporal.models.states import SessionState
-from helix_temporal.models.usage import TokenUsageEntry
 from helix_temporal.views.access import ViewedSessions
 from helix_temporal.views.conversation import attempt_of
-from helix_temporal.views.models import ModelCall, RunList
+from helix_temporal.views.models import RunList
 from helix_temporal.views.problems import PARTIAL_READ_ERRORS, describe_problem
 from helix_temporal.views.storage import find_thread
 from helix_temporal.views.turn_pages import FEW_STEPS, read_entries
-from helix_temporal.views.usage import model_call_of
+from helix_temporal.views.usage import RecordedUsage
 
 _DIGITS: Final = 15
 
@@ -62,37 +61,24 @@ async def list_runs(viewed: ViewedSessions, state: SessionState, limit: int, cur
     session_id, problem = state.session_id, None
     if viewed.sessions is None:
         return RunList(session_id=session_id)
-    place = TimelinePlace() if cursor is None else TimelinePlace.parse(cursor)
-    if cursor is None:
-        found = await find_thread(viewed, state.messages_thread_id)
+    if cursor is not None:
+        place = TimelinePlace.parse(cursor)
+    else:
+        found = await find_thread(viewed.threads, state.messages_thread_id)
         head = None if found.facts is None else found.facts.head.position
         place, problem = TimelinePlace(head), found.problem
     page = await viewed.sessions.list_runs(session_id, limit=limit, cursor=place.cursor, count=False)
-    calls: Mapping[str, Sequence[ModelCall]] = {}
+    usage = RecordedUsage()
     try:
         if state.step_count <= FEW_STEPS:
-            calls = await _read_model_calls(viewed, session_id, page.items)
+            entries, _ = await read_entries(viewed, session_id, page.items)
+            usage = RecordedUsage.of(entries)
     except PARTIAL_READ_ERRORS as error:
         problem = problem or describe_problem(error)
     kept, lowest = find_kept_runs(page.items, place.lowest)
-    runs = tuple(
-        attempt_of(run, kept=run.run_id in kept, model_calls=tuple(calls.get(run.run_id, ())))
-        for run in page.items
-    )
+    runs = tuple(attempt_of(run, usage, kept=run.run_id in kept) for run in page.items)
     following = TimelinePlace(lowest, page.next_cursor).encode() if page.next_cursor else None
     return RunList(session_id=session_id, runs=runs, next_cursor=following, problem=problem)
-
-
-async def _read_model_calls(
-    viewed: ViewedSessions, session_id: str, runs: Sequence[Run]
-) -> dict[str, list[ModelCall]]:
-    """Recorded model calls by the ids of their runs."""
-    entries, _ = await read_entries(viewed, session_id, runs)
-    calls: dict[str, list[ModelCall]] = {}
-    for entry in entries:
-        if isinstance(entry, TokenUsageEntry) and entry.run_id is not None:
-            calls.setdefault(entry.run_id, []).append(model_call_of(entry))
-    return calls
 
 
 def find_kept_runs(runs: Sequence[Run], lowest: int | None) -> tuple[frozenset[str], int | None]:

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from helix_temporal.models.states import SessionState
 from helix_temporal.views.access import ViewedSessions
@@ -77,7 +77,7 @@ async def _read_usage(viewed: ViewedSessions, node: _Node) -> UsageSums:
         if await has_few_entries(viewed, session_id):
             return await read_usage(viewed, session_id)
         # Not for each session of a tree: the archive may be asked for this.
-        found = await find_thread(viewed, node.thread_id or session_id)
+        found = await find_thread(viewed.threads, node.thread_id or session_id)
         record = None if found.facts is None else read_record(found.facts)
         return await read_short_usage(viewed, session_id, record)
     except PARTIAL_READ_ERRORS:
@@ -100,6 +100,19 @@ def _build_branch(node: _Node) -> SessionBranch:
         hidden=node.hidden,
         left_out=node.left_out,
     )
+
+
+class BranchRow(NamedTuple):
+    """A session of a tree in its table: how deep it lies, from 0."""
+
+    depth: int
+    branch: SessionBranch
+
+
+def list_branches(branch: SessionBranch, depth: int = 0) -> list[BranchRow]:
+    """A tree as the rows of a table, each parent before its children."""
+    below = [row for child in branch.children for row in list_branches(child, depth + 1)]
+    return [BranchRow(depth, branch), *below]
 
 
 async def _map_some(items: Sequence[_Node], read: Callable[[_Node], Awaitable[T]]) -> list[T]:

@@ -7,7 +7,7 @@ from helix_temporal.errors import InvalidRequestError
 from helix_temporal.models.checkpoints import Run
 from helix_temporal.models.states import SessionState, SubSessionRef
 from helix_temporal.models.stored_messages import Kind
-from helix_temporal.models.usage import TokenUsageEntry, UsageEntry, UsageQuery
+from helix_temporal.models.usage import UsageEntry, UsageQuery
 from helix_temporal.views.access import ViewedSessions
 from helix_temporal.views.conversation import (
     MessagesPart,
@@ -33,7 +33,7 @@ from helix_temporal.views.thread_parts import FoundPart, PartReader, read_one, r
 from helix_temporal.views.turn_positions import find_lost_run, find_turn
 from helix_temporal.views.turn_runs import read_runs
 from helix_temporal.views.turn_steps import find_begin, find_steps_before
-from helix_temporal.views.usage import model_call_of
+from helix_temporal.views.usage import RecordedUsage
 from helix_temporal.views.waits import list_outcomes, list_waits
 
 _CLOCKS: Final = 120_000
@@ -156,8 +156,7 @@ async def find_lost_attempt(viewed: ViewedSessions, state: SessionState, number:
     if run is None:
         return None
     entries = await viewed.usage.get_entries(state.session_id, run_id=run.run_id, limit=_ENTRIES)
-    calls = tuple(model_call_of(each) for each in entries if isinstance(each, TokenUsageEntry))
-    return attempt_of(run, kept=run.status.live, model_calls=calls)
+    return attempt_of(run, RecordedUsage.of(entries), kept=run.status.live)
 
 
 async def find_turn_number(viewed: ViewedSessions, state: SessionState, position: int) -> int | None:
@@ -213,7 +212,7 @@ async def read_session_facts(
     live = next((run for run in runs if run.run_id == state.current_run_id), None)
     waiting = list_waits(state, None if live is None else live.turn)
     if viewed.sessions is None and at_end:
-        found = await find_thread(viewed, state.messages_thread_id)
+        found = await find_thread(viewed.threads, state.messages_thread_id)
         waiting = await read_waits(viewed, state, found.facts, None)
     children = await read_children(viewed, state.session_id, part)
     facts = SessionFacts(

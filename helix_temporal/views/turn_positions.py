@@ -8,7 +8,7 @@ from helix_temporal.models.checkpoints import Run
 from helix_temporal.models.states import SessionState
 from helix_temporal.models.stored_messages import StoredMessage
 from helix_temporal.models.turns import starts_in
-from helix_temporal.stores.protocols.threads import ReadPage, ThreadPage, ThreadStore
+from helix_temporal.stores.protocols.threads import ReadPage, ThreadPage, ThreadStore, find_facts
 from helix_temporal.views.access import ViewedSessions
 from helix_temporal.views.problems import PARTIAL_READ_ERRORS, wait_for_archive
 from helix_temporal.views.turn_steps import find_begin, number_steps
@@ -94,30 +94,15 @@ async def _stands_there(viewed: ViewedSessions, state: SessionState, run: Run) -
 
 
 async def _count_turns(viewed: ViewedSessions, state: SessionState, number: int) -> int:
-    thread_id = state.messages_thread_id
-    counted, position = 0, 0
-    earlier: tuple[StoredMessage, ...] = ()
-    while True:
-        page = await _read_page(viewed.threads, thread_id, position, None)
-        if page is None or not page.messages:
-            break
-        starts = _list_starts(page, earlier)
-        if counted + len(starts) >= number:
-            return page.first + starts[number - counted - 1]
-        counted, position = counted + len(starts), page.first + len(page.messages)
-        earlier = page.messages[-1:]
-        if page.after is None:
-            break
+    counted = stop = 0
+    async for page, starts in _iterate_pages(viewed.threads, state.messages_thread_id, 0):
+        begun = starts if page.first > 0 else [0, *starts]
+        if counted + len(begun) >= number:
+            return page.first + begun[number - counted - 1]
+        counted, stop = counted + len(begun), page.first + len(page.messages)
     raise InvalidRequestError(
-        f"session {state.session_id!r} has no turn {number}: there are {counted} in {position} messages"
+        f"session {state.session_id!r} has no turn {number}: there are {counted} in {stop} messages"
     )
-
-
-def _list_starts(page: ThreadPage, earlier: Sequence[StoredMessage]) -> list[int]:
-    """Places in a page at which turns begin; ``earlier`` is the message before it, none at the begin."""
-    if not earlier:
-        return [0, *starts_in(page.messages, from_begin=True)]
-    return [at - 1 for at in starts_in([*earlier, *page.messages])]
 
 
 # ---- answers ----------------------------------------------------------------------------------------
@@ -157,11 +142,8 @@ async def _find_newest(threads: ThreadStore, thread_id: str) -> int:
     async def read(stop: int) -> ThreadPage | None:
         return await _read_page(threads, thread_id, 0, stop, backward=True)
 
-    try:
-        facts = await threads.read_facts(thread_id)
-    except ThreadNotFoundError:
-        return 0
-    found = await find_begin(read, facts.head.position, most=None)
+    facts = await find_facts(threads, thread_id)
+    found = None if facts is None else await find_begin(read, facts.head.position, most=None)
     return 0 if found is None else found.position
 
 
@@ -169,20 +151,25 @@ async def _iterate_turn(
     threads: ThreadStore, thread_id: str, start: int
 ) -> AsyncIterator[tuple[int, Sequence[StoredMessage]]]:
     """The messages of the turn that begins at a position, some at a time, with the position of the first."""
-    position = start
+    async for page, starts in _iterate_pages(threads, thread_id, start):
+        yield page.first, page.messages[: starts[0]] if starts else page.messages
+        if starts:
+            return
+
+
+async def _iterate_pages(
+    threads: ThreadStore, thread_id: str, start: int
+) -> AsyncIterator[tuple[ThreadPage, list[int]]]:
+    """Pages from a position on, each with the places in it at which turns begin behind that position."""
+    position: int | None = start
     before: tuple[StoredMessage, ...] = ()
-    while True:
+    while position is not None:
         page = await _read_page(threads, thread_id, position, None)
         if page is None or not page.messages:
             return
         starts = starts_in([*before, *page.messages], from_begin=position == 0)
-        if starts:
-            yield position, page.messages[: starts[0] - len(before)]
-            return
-        yield position, page.messages
-        if page.after is None:
-            return
-        before, position = page.messages[-1:], page.first + len(page.messages)
+        yield page, [at - len(before) for at in starts]
+        before, position = page.messages[-1:], page.after
 
 
 async def _read_page(

@@ -1,16 +1,27 @@
 """What sessions used, in the words of the views."""
 
+import itertools
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Final, TypeVar
 
-from helix_temporal.models import usage as recorded
 from helix_temporal.models.messages import Usage
-from helix_temporal.models.usage import TokenUsageEntry, ToolUsageEntry, UsageEntry, UsageQuery
+from helix_temporal.models.usage import (
+    SubAgentUsageEntry,
+    TokenCounts,
+    TokenSums,
+    TokenUsageEntry,
+    ToolUsageEntry,
+    UsageEntry,
+    UsageKind,
+    UsageQuery,
+)
 from helix_temporal.models.waiting import DENIED
 from helix_temporal.session.record import SessionRecord
-from helix_temporal.stores.usage import roll_up, sub_session_ids
+from helix_temporal.stores.protocols.usage import UsageStore
+from helix_temporal.stores.usage import MOST_ENTRIES, roll_up, sub_session_ids
 from helix_temporal.views.access import ViewedSessions
 from helix_temporal.views.models import ModelCall, ShownTokens, ToolSums, UsageSums
 
@@ -51,18 +62,68 @@ async def has_few_entries(viewed: ViewedSessions, session_id: str) -> bool:
     return (counted.total or 0) <= _FEW
 
 
+async def iterate_entries(
+    usage: UsageStore, session_id: str, kinds: Collection[UsageKind] | None = None
+) -> AsyncIterator[UsageEntry]:
+    """All entries of a session by time, in pages as large as there are."""
+    for offset in itertools.count(0, MOST_ENTRIES):
+        page = await usage.get_entries(session_id, kinds=kinds, limit=MOST_ENTRIES, offset=offset)
+        for each in page:
+            yield each
+        if len(page) < MOST_ENTRIES:
+            return
+
+
+@dataclass(slots=True)
+class RecordedUsage:
+    """What usage tells of a session: entries by what they are of.
+
+    Attributes:
+        steps, tools, children: By the ids of answers and of results.
+        models: By the ids of runs.
+    """
+
+    steps: dict[str, TokenUsageEntry] = field(default_factory=dict)
+    tools: dict[str, ToolUsageEntry] = field(default_factory=dict)
+    children: dict[str, SubAgentUsageEntry] = field(default_factory=dict)
+    models: dict[str, list[TokenUsageEntry]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, entries: Iterable[UsageEntry]) -> "RecordedUsage":
+        """What these entries tell."""
+        found = cls()
+        for entry in entries:
+            kind, _, name = entry.id.partition("/")
+            if isinstance(entry, TokenUsageEntry):
+                found.models.setdefault(entry.run_id or "", []).append(entry)
+                if kind == "step":
+                    found.steps[name] = entry
+            elif isinstance(entry, ToolUsageEntry) and kind == "tool":
+                found.tools[name] = entry
+            elif isinstance(entry, SubAgentUsageEntry) and kind == "child":
+                found.children[name] = entry
+        return found
+
+    def list_model_calls(self, run_id: str) -> tuple[ModelCall, ...]:
+        """Those of a run, as far as they were recorded."""
+        return tuple(_model_call_of(each) for each in self.models.get(run_id, ()))
+
+    def count_discarded_answers(self, run_id: str) -> int:
+        """Answers of a run beyond one for each of its steps: a step was tried again, and paid for again."""
+        steps = [each.step_count for each in self.models.get(run_id, ()) if each.id.startswith("step/")]
+        return len(steps) - len(set(steps))
+
+
 def sum_entries(entries: Mapping[str, Sequence[UsageEntry]]) -> UsageSums:
     """The sums over the entries of sessions."""
     found = roll_up(entries)
     if found is None:
         return UsageSums(session_ids=tuple(entries))
     tools = found.tool_stats
-    models = [each for some in entries.values() for each in some if isinstance(each, TokenUsageEntry)]
+    every = [each for some in entries.values() for each in some]
+    models = [each for each in every if isinstance(each, TokenUsageEntry)]
     denied = Counter(
-        each.tool_name
-        for some in entries.values()
-        for each in some
-        if isinstance(each, ToolUsageEntry) and was_denied(each)
+        each.tool_name for each in every if isinstance(each, ToolUsageEntry) and was_denied(each)
     )
     by_tool = {
         name: ToolSums(
@@ -95,7 +156,7 @@ def was_denied(entry: ToolUsageEntry) -> bool:
     return not entry.success and entry.error == DENIED
 
 
-def _tokens_of(sums: recorded.TokenSums) -> ShownTokens:
+def _tokens_of(sums: TokenSums | TokenCounts) -> ShownTokens:
     return ShownTokens(
         input=sums.prompt,
         output=sums.completion,
@@ -116,20 +177,12 @@ def tokens_of_message(used: Usage) -> ShownTokens:
     )
 
 
-def model_call_of(entry: TokenUsageEntry) -> ModelCall:
-    """A model call as it was recorded."""
-    tokens = entry.tokens
+def _model_call_of(entry: TokenUsageEntry) -> ModelCall:
     return ModelCall(
         model=entry.model,
         step=entry.step_count,
         at=entry.timestamp,
-        tokens=ShownTokens(
-            input=tokens.prompt,
-            output=tokens.completion,
-            cached=tokens.cached,
-            cache_written=tokens.cache_write,
-            reasoning=tokens.reasoning,
-        ),
+        tokens=_tokens_of(entry.tokens),
         cost_usd=entry.cost_usd,
         duration_ms=entry.duration_ms,
     )
@@ -142,14 +195,19 @@ def add_tokens(one: ShownTokens, other: ShownTokens) -> ShownTokens:
     )
 
 
+def sum_costs(costs: Iterable[Decimal | None]) -> Decimal | None:
+    """The sum of those that are known; None where none is."""
+    known = [each for each in costs if each is not None]
+    return sum(known, Decimal()) if known else None
+
+
 def add_usage(one: UsageSums, other: UsageSums) -> UsageSums:
     """The sums of both, which are of different sessions."""
-    costs = [each.cost_usd for each in (one, other) if each.cost_usd is not None]
     counts = ("model_calls", "tool_calls", "failed_tool_calls", "sub_agent_calls", "duration_ms")
     return UsageSums(
         **{name: getattr(one, name) + getattr(other, name) for name in counts},
         tokens=add_tokens(one.tokens, other.tokens),
-        cost_usd=sum(costs, Decimal()) if costs else None,
+        cost_usd=sum_costs((one.cost_usd, other.cost_usd)),
         by_model=_add_by_name(one.by_model, other.by_model, add_tokens),
         by_tool=_add_by_name(one.by_tool, other.by_tool, _add_tools),
         custom=_add_by_name(

@@ -17,21 +17,14 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from tests.architecture._building import build_package
 from tests.architecture._project import PACKAGE, ROOT
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel, built from the tree as it is."""
-    target = tmp_path_factory.mktemp("wheel")
-    built = subprocess.run(
-        [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(target), str(ROOT)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert built.returncode == 0, built.stdout + built.stderr
-    return next(target.glob("*.whl"))
+    return next(build_package(tmp_path_factory.mktemp("wheel"), "--wheel").glob("*.whl"))
 
 
 @pytest.fixture(scope="module")
@@ -126,19 +119,12 @@ def test_the_wheel_holds_every_file_of_the_package(files: set[str]) -> None:
 
 
 @pytest.fixture(scope="module")
-def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def unpacked(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel as it is released, which is built from the sdist, not from the tree."""
-    target = tmp_path_factory.mktemp("released")
-    built = subprocess.run(
-        [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(target), str(ROOT)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert built.returncode == 0, built.stdout + built.stderr
-    with zipfile.ZipFile(next(target.glob("*.whl"))) as archive:
-        archive.extractall(target / "unpacked")
-    return target / "unpacked"
+    target = tmp_path_factory.mktemp("unpacked")
+    with zipfile.ZipFile(next(built.glob("*.whl"))) as archive:
+        archive.extractall(target)
+    return target
 
 
 def test_the_released_wheel_holds_what_git_has(unpacked: Path) -> None:

@@ -94,20 +94,6 @@ def test_notes_are_those_of_the_version_alone(tree: Path) -> None:
     assert (ran.returncode, ran.stdout) == (0, "mine\n\n### Fixed\n\n* it\n")
 
 
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the workflow builds: an sdist, and a wheel from it."""
-    target = tmp_path_factory.mktemp("dist")
-    ran = subprocess.run(
-        [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(target), str(ROOT)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    return target
-
-
 @pytest.fixture
 def dist(built: Path, tmp_path: Path) -> Path:
     """A copy of it."""

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from helix_temporal.cli.statuses import ExitStatus
-from helix_temporal.devstack import S3Endpoint
 from tests.docs._pages import ROOT
 
 pytestmark = pytest.mark.slow  # each starts processes
@@ -38,21 +37,15 @@ CONVERSATION = [
 
 
 @pytest.fixture
-def variables(temporal_address: str, redis_url: str, s3: S3Endpoint, unique: str) -> dict[str, str]:
+def variables(
+    temporal_address: str, redis_url: str, s3_variables: dict[str, str], unique: str
+) -> dict[str, str]:
     """What `helix-temporal dev` prints, with names of the test's own."""
-    assert s3.access_key is not None
-    assert s3.secret_key is not None
     return {
         "HELIX_TEMPORAL_ADDRESS": temporal_address,
         "HELIX_REDIS_URL": redis_url,
-        "HELIX_S3_ENDPOINT": s3.endpoint,
-        "HELIX_S3_BUCKET": s3.bucket,
-        "HELIX_S3_REGION": s3.region,
-        "HELIX_S3_ACCESS_KEY": s3.access_key,
-        "HELIX_S3_SECRET_KEY": s3.secret_key,
-        "HELIX_ALLOW_PLAINTEXT": "true",
+        **s3_variables,
         "HELIX_REDIS_PREFIX": f"{unique}:",
-        "HELIX_S3_PREFIX": unique,
         "HELIX_TASK_QUEUE": unique,
     }
 

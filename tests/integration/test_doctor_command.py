@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 
 from helix_temporal.backends import Backends
 from helix_temporal.cli.commands import app
-from helix_temporal.devstack import S3Endpoint, Valkey
+from helix_temporal.devstack import Valkey
 from helix_temporal.doctor import Check, CheckReport, check_deployment
 from helix_temporal.errors import ThreadNotFoundError
 from helix_temporal.maintenance import MaintenancePlan, ensure_schedules, maintenance_queue, name_schedules
@@ -28,7 +28,7 @@ RARELY = MaintenancePlan(
 
 @pytest.fixture
 def variables(
-    own_valkey: Valkey, postgres_dsn: str, s3: S3Endpoint, temporal_address: str, unique: str
+    own_valkey: Valkey, postgres_dsn: str, s3_variables: dict[str, str], temporal_address: str, unique: str
 ) -> dict[str, str]:
     """All servers, with tables, keys and a task queue of the test's own."""
     found = {
@@ -37,13 +37,7 @@ def variables(
         "HELIX_REDIS_URL": own_valkey.url,
         "HELIX_POSTGRES_DSN": postgres_dsn,
         "HELIX_TABLE_PREFIX": f"{unique}_",
-        "HELIX_S3_ENDPOINT": s3.endpoint,
-        "HELIX_S3_BUCKET": s3.bucket,
-        "HELIX_S3_REGION": s3.region,
-        "HELIX_S3_PREFIX": unique,
-        "HELIX_S3_ACCESS_KEY": s3.access_key or "",
-        "HELIX_S3_SECRET_KEY": s3.secret_key or "",
-        "HELIX_ALLOW_PLAINTEXT": "true",
+        **s3_variables,
     }
     assert CliRunner().invoke(app, ["migrate"], env=found).exit_code == 0
     return found

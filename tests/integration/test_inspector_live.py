@@ -218,19 +218,18 @@ def asks_for(name: str) -> Callable[[ModelRequest], Any]:
     return script
 
 
-async def wait_for_call(env: HelixEnv, desk: Desk, session_id: str, name: str) -> "asyncio.Task[Any]":
+async def wait_for_call(env: HelixEnv, desk: Desk, session_id: str, name: str) -> None:
     """A turn that waits for somebody."""
     desk.scripts[session_id] = asks_for(name)
     result = await env.sessions.ask(session_id, "go", agent="people")
     assert result.status == "suspended"
-    return asyncio.create_task(env.sessions.session(session_id).wait_for_change())
 
 
 async def test_an_approval_is_given_on_the_page(
     env: HelixEnv, desk: Desk, page: Page, inspector: Inspector
 ) -> None:
     """Whoever reads what the agent wants to do decides there and then, and sees what comes of it."""
-    (await wait_for_call(env, desk, "s5", "wipe")).cancel()
+    await wait_for_call(env, desk, "s5", "wipe")
     await follow(page, inspector, "s5")
     await page.get_by_role("button", name="Approve").click()
     await expect(page.locator(".notice")).to_contain_text("Approved")
@@ -243,7 +242,7 @@ async def test_an_approval_that_comes_live_can_be_denied(
     """The form is sent into a page that is open already."""
     await env.sessions.ask("s6", "hello", agent="people")
     await follow(page, inspector, "s6")
-    (await wait_for_call(env, desk, "s6", "wipe")).cancel()
+    await wait_for_call(env, desk, "s6", "wipe")
     await expect(page.locator("#session-status")).to_contain_text("wait")
     await expect(page.locator(".waits")).to_have_count(1)
     await expect(page.locator(".live-calls")).to_have_count(0)  # the call stands in its turn
@@ -259,7 +258,7 @@ async def test_enter_in_the_reason_decides_nothing(
 ) -> None:
     """Who writes why they deny, and presses Enter, must not have approved by it."""
     session_id = f"enter-{shown_on}"
-    (await wait_for_call(env, desk, session_id, "wipe")).cancel()
+    await wait_for_call(env, desk, session_id, "wipe")
     conversation = session_path(inspector.app, session_id)
     await page.goto(inspector.address + {"conversation": conversation, "waiting": "/waiting"}[shown_on])
     box = page.locator(".waits").filter(has=page.locator(f'form[action^="{conversation}"]'))
@@ -277,7 +276,7 @@ async def test_the_second_of_two_tabs_is_told_what_the_first_did(
     env: HelixEnv, desk: Desk, chromium: Browser, inspector: Inspector
 ) -> None:
     """Two people, one approval: it counts once, and nobody believes that theirs did."""
-    (await wait_for_call(env, desk, "s7", "wipe")).cancel()
+    await wait_for_call(env, desk, "s7", "wipe")
     address = inspector.address + session_path(inspector.app, "s7")
     async with opened_at(chromium, inspector, java_script_enabled=False) as (first, _):
         second = await first.context.new_page()
@@ -294,7 +293,7 @@ async def test_a_decision_that_is_under_way_says_so(
     env: HelixEnv, desk: Desk, page: Page, inspector: Inspector
 ) -> None:
     """Without a worker the answer takes half a minute: a silent button is pressed again."""
-    (await wait_for_call(env, desk, "slow", "wipe")).cancel()
+    await wait_for_call(env, desk, "slow", "wipe")
     await follow(page, inspector, "slow")
     # Without an answer the browser stays where it is.
     await page.route("**/approve", lambda route: route.fulfill(status=204))
@@ -307,7 +306,7 @@ async def test_a_reason_that_is_being_typed_stays(
 ) -> None:
     """What comes from the stores meanwhile must not draw the form anew under somebody's hands."""
     monkeypatch.setattr(live_looks, "AFTER_CHANGE", tuple(each / 2 for each in range(1, 60)))
-    (await wait_for_call(env, desk, "typing", "wipe")).cancel()
+    await wait_for_call(env, desk, "typing", "wipe")
     await follow(page, inspector, "typing")
     await page.get_by_label("Reason").fill("Not to")
     assert env.backends.sessions is not None
@@ -322,7 +321,7 @@ async def test_a_clients_call_is_answered_on_the_page(
     env: HelixEnv, desk: Desk, page: Page, inspector: Inspector
 ) -> None:
     """The client is away, and somebody knows what it would have said."""
-    (await wait_for_call(env, desk, "s8", "locate")).cancel()
+    await wait_for_call(env, desk, "s8", "locate")
     await follow(page, inspector, "s8")
     await page.get_by_label("Result").fill('{"city": "Kiel"}')
     await page.get_by_label("Result").press("Enter")  # begins a line, and sends nothing

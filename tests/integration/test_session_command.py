@@ -16,7 +16,6 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from helix_temporal.client import SessionClient
-from helix_temporal.devstack import S3Endpoint
 from helix_temporal.models.states import SessionProperties
 from helix_temporal.settings import Settings
 from helix_temporal.testing.proxy import FaultProxy
@@ -70,26 +69,19 @@ def variables(
     temporal_address: str,
     redis_url: str,
     postgres_dsn: str,
-    s3: S3Endpoint,
+    s3_variables: dict[str, str],
     unique: str,
     table_prefix: str,
     tmp_path: Path,
 ) -> dict[str, str]:
     """Redis, PostgreSQL and S3 under names of the test's own; or one directory."""
-    assert s3.access_key is not None
-    assert s3.secret_key is not None
     stores = {
         "servers": {
             "HELIX_REDIS_URL": redis_url,
             "HELIX_REDIS_PREFIX": f"{unique}:",
             "HELIX_POSTGRES_DSN": postgres_dsn,
             "HELIX_TABLE_PREFIX": table_prefix,
-            "HELIX_S3_ENDPOINT": s3.endpoint,
-            "HELIX_S3_BUCKET": s3.bucket,
-            "HELIX_S3_REGION": s3.region,
-            "HELIX_S3_PREFIX": unique,
-            "HELIX_S3_ACCESS_KEY": s3.access_key,
-            "HELIX_S3_SECRET_KEY": s3.secret_key,
+            **s3_variables,
         },
         "directory": {"HELIX_DATA_DIRECTORY": str(tmp_path / "data")},
     }

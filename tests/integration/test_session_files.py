@@ -16,7 +16,6 @@ from typer.testing import CliRunner
 
 from helix_temporal.backends import Backends
 from helix_temporal.cli.commands import app
-from helix_temporal.devstack import S3Endpoint
 from helix_temporal.models.checkpoints import NewRun, RunRecorded
 from helix_temporal.models.messages import Message
 from helix_temporal.settings import Settings
@@ -38,7 +37,7 @@ Places = Callable[[str], dict[str, str]]
 
 @pytest.fixture
 def make_place(
-    postgres_dsn: str, redis_url: str, s3: S3Endpoint, unique: str, tmp_path: Path
+    postgres_dsn: str, redis_url: str, s3_variables: dict[str, str], unique: str, tmp_path: Path
 ) -> Callable[[str], dict[str, str]]:
     """Makes the variables of empty stores: those that the name lists, each time others."""
     made: list[str] = []
@@ -50,14 +49,7 @@ def make_place(
             "postgres": {"HELIX_POSTGRES_DSN": postgres_dsn, "HELIX_TABLE_PREFIX": f"{own}_"},
             "redis": {"HELIX_REDIS_URL": redis_url, "HELIX_REDIS_PREFIX": f"{own}:"},
             "sqlite": {"HELIX_DATA_DIRECTORY": str(tmp_path / own)},
-            "s3": {
-                "HELIX_S3_ENDPOINT": s3.endpoint,
-                "HELIX_S3_BUCKET": s3.bucket,
-                "HELIX_S3_REGION": s3.region,
-                "HELIX_S3_PREFIX": own,
-                "HELIX_S3_ACCESS_KEY": s3.access_key or "",
-                "HELIX_S3_SECRET_KEY": s3.secret_key or "",
-            },
+            "s3": {**s3_variables, "HELIX_S3_PREFIX": own},
         }
         variables = {"HELIX_ALLOW_PLAINTEXT": "true"}
         for part in name.split("+"):

@@ -10,7 +10,6 @@ from typer.testing import CliRunner
 
 from helix_temporal.backends import Backends
 from helix_temporal.cli.commands import app
-from helix_temporal.devstack import S3Endpoint
 from helix_temporal.settings import Settings
 from helix_temporal.stores.protocols.threads import FlushThread, OpenThread
 from helix_temporal.testing.builders import a_step
@@ -21,20 +20,12 @@ THREAD = "order/7"
 
 
 @pytest.fixture
-def variables(redis_url: str, s3: S3Endpoint, unique: str) -> dict[str, str]:
+def variables(redis_url: str, s3_variables: dict[str, str], unique: str) -> dict[str, str]:
     """Redis and S3, under names of the test's own."""
-    assert s3.access_key is not None
-    assert s3.secret_key is not None
     return {
         "HELIX_REDIS_URL": redis_url,
         "HELIX_REDIS_PREFIX": f"{unique}:",
-        "HELIX_S3_ENDPOINT": s3.endpoint,
-        "HELIX_S3_BUCKET": s3.bucket,
-        "HELIX_S3_REGION": s3.region,
-        "HELIX_S3_PREFIX": unique,
-        "HELIX_S3_ACCESS_KEY": s3.access_key,
-        "HELIX_S3_SECRET_KEY": s3.secret_key,
-        "HELIX_ALLOW_PLAINTEXT": "true",
+        **s3_variables,
     }
 
 

@@ -12,7 +12,6 @@ from helix_temporal.backends import Backends
 from helix_temporal.blobs import BlobStore
 from helix_temporal.cli.commands import app
 from helix_temporal.cli.outputs import Verification
-from helix_temporal.devstack import S3Endpoint
 from helix_temporal.settings import Settings
 from helix_temporal.testing.contracts._threads_base import Author, noise
 from tests._verification import verify_beside_sessions
@@ -21,18 +20,12 @@ THREADS: Final = ("order/7", "b", "c")
 
 
 @pytest.fixture
-def variables(redis_url: str, s3: S3Endpoint, unique: str) -> dict[str, str]:
+def variables(redis_url: str, s3_variables: dict[str, str], unique: str) -> dict[str, str]:
     """Redis and S3, under names of the test's own."""
     return {
         "HELIX_REDIS_URL": redis_url,
         "HELIX_REDIS_PREFIX": f"{unique}:",
-        "HELIX_S3_ENDPOINT": s3.endpoint,
-        "HELIX_S3_BUCKET": s3.bucket,
-        "HELIX_S3_REGION": s3.region,
-        "HELIX_S3_PREFIX": unique,
-        "HELIX_S3_ACCESS_KEY": s3.access_key or "",
-        "HELIX_S3_SECRET_KEY": s3.secret_key or "",
-        "HELIX_ALLOW_PLAINTEXT": "true",
+        **s3_variables,
     }
 
 

@@ -72,8 +72,15 @@ def read_number(request: Request, name: str) -> int | None:
         InvalidRequestError: It is none.
     """
     text = request.query_params.get(name, "").strip()
-    if not text:
-        return None
+    return parse_number(name, text) if text else None
+
+
+def parse_number(name: str, text: str) -> int:
+    """The whole number that a text is; stores count no more digits.
+
+    Raises:
+        InvalidRequestError: It is none.
+    """
     if not (text.isascii() and text.isdigit() and len(text) <= 15):
         raise InvalidRequestError(f"{name}: got {text[:40]!r}, expected a whole number from 0 on")
     return int(text)

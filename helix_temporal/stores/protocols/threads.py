@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Final, Protocol
 
 from helix_temporal.blobs import BlobInfo
+from helix_temporal.errors import ThreadNotFoundError
 from helix_temporal.models.maintenance import ABANDONED_AFTER
 from helix_temporal.models.stored_messages import Head, StoredMessage
 from helix_temporal.stores.protocols.hot import Appended, HotHeader, StepAppend, StepView
@@ -198,6 +199,14 @@ class ThreadFacts:
     slice_version: int
     adapter: str
     size: int
+
+    @classmethod
+    def of_hot(cls, header: HotHeader, archived: int) -> "ThreadFacts":
+        """Those of a hot thread of which the archive has so many messages, or `NEVER_ARCHIVED`."""
+        return cls(
+            header.thread_id, header.head, header.committed, header.epoch, header.owner, header.closed,
+            True, archived, header.slice, header.slice_version, header.adapter, header.size,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -464,6 +473,14 @@ class ThreadStore(Protocol):
         Returns what became of it: a value of `Eviction`, or ``no_cold_tier``.
         """
         ...
+
+
+async def find_facts(threads: ThreadStore, thread_id: str) -> ThreadFacts | None:
+    """As `ThreadStore.read_facts`; None where there is no such thread."""
+    try:
+        return await threads.read_facts(thread_id)
+    except ThreadNotFoundError:
+        return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,13 +8,13 @@ from typing import Any, Final
 
 from pydantic import Field, ValidationError
 
-from helix_temporal.errors import HelixError, ThreadNotFoundError
+from helix_temporal.errors import HelixError
 from helix_temporal.models.base import canonical_json
 from helix_temporal.models.states import CreateSession, SessionState, StoredModel
 from helix_temporal.session.projection import fields_of_record
 from helix_temporal.session.record import parse_record
 from helix_temporal.stores.protocols.session_rows import SessionCommit, SessionRows, SessionView, StoredState
-from helix_temporal.stores.protocols.threads import ThreadFacts, ThreadStore
+from helix_temporal.stores.protocols.threads import ThreadFacts, ThreadStore, find_facts
 from helix_temporal.stores.sessions.decisions import encode_model
 
 _OF_THREAD: Final = frozenset({"head"})
@@ -63,10 +63,7 @@ async def find_lost_thread(threads: ThreadStore, session_id: str, view: SessionV
     """The thread of a session of which the session store knows nothing, not even that it was deleted."""
     if not threads.archives or view.state is not None or view.revision:
         return None
-    try:
-        return await threads.read_facts(session_id)
-    except ThreadNotFoundError:
-        return None
+    return await find_facts(threads, session_id)
 
 
 async def restore_row(rows: SessionRows, threads: ThreadStore, session_id: str, view: SessionView) -> bool:

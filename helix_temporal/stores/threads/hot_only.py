@@ -245,7 +245,7 @@ class HotThreads:
 
     async def read_facts(self, thread_id: str) -> ThreadFacts:
         """As `ThreadStore.read_facts`."""
-        return _facts_of_header(await self._read_header(thread_id))
+        return ThreadFacts.of_hot(await self._read_header(thread_id), NEVER_ARCHIVED)
 
     async def read_hot_header(self, thread_id: str) -> HotHeader | None:
         """As `ThreadStore.read_hot_header`."""
@@ -409,10 +409,3 @@ def _require_found(thread_id: str, found: T | None) -> T:
     if found is None:
         raise thread_not_found_error(thread_id)
     return found
-
-
-def _facts_of_header(header: HotHeader) -> ThreadFacts:
-    return ThreadFacts(
-        header.thread_id, header.head, header.committed, header.epoch, header.owner, header.closed,
-        True, NEVER_ARCHIVED, header.slice, header.slice_version, header.adapter, header.size,
-    )  # fmt: skip

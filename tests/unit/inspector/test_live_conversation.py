@@ -1,44 +1,20 @@
 """What a page that follows a conversation is sent from the stores."""
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 
 import pytest
 
-from helix_temporal.inspector import Viewer, create_inspector
-from helix_temporal.inspector.live import LiveConversation, LiveRenderer
 from helix_temporal.inspector.live_turn import LiveQuestion
-from helix_temporal.inspector.page_request import InspectorSettings, PageLinks, PageRequest
 from helix_temporal.models.checkpoints import RunStatus
-from helix_temporal.stores.memory.usage import MemoryUsage
-from tests._sessions import memory_place
-from tests.unit.views._scene import Scene, Writer, answer, scene_over, user
-
-
-@dataclass
-class Followed:
-    """A session with one turn, which a page shows that follows it."""
-
-    scene: Scene
-    writer: Writer
-    renderer: LiveRenderer
-    conversation: LiveConversation
-
-    async def read_thread(self) -> str:
-        """What the page is sent of the thread."""
-        return str(await self.conversation.read_thread())
+from tests.unit.inspector._following import Followed, following
+from tests.unit.views._scene import answer, user
 
 
 @pytest.fixture
 async def followed() -> AsyncIterator[Followed]:
     """As it stands when the page was loaded."""
-    async with memory_place()() as place:
-        scene = scene_over(place, MemoryUsage())
-        writer = await scene.begin("s")
-        await writer.turn(user("u1"), answer("a1"))
-        links = PageLinks(create_inspector(scene.stores).router)
-        renderer = LiveRenderer("s", PageRequest(scene.views, Viewer(), InspectorSettings(), "", links))
-        yield Followed(scene, writer, renderer, LiveConversation(scene.views, "s", 2, renderer))
+    async with following(user("u1"), answer("a1")) as found:
+        yield found
 
 
 async def test_a_turn_is_added_when_its_end_is_recorded(followed: Followed) -> None:

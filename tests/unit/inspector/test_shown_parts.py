@@ -1,12 +1,14 @@
 """What a page shows of much: a part of it, in an order."""
 
+import pytest
+
 from helix_temporal.inspector.pages.conversation import cut_parts, find_shown
-from helix_temporal.inspector.pages.tree import list_branches
 from helix_temporal.views.models import (
     ContextPart,
     ConversationPage,
     SessionBranch,
 )
+from helix_temporal.views.tree import list_branches
 from tests.unit.inspector._shown import overview, turn
 
 
@@ -39,3 +41,13 @@ def test_a_tree_is_listed_from_the_top_down() -> None:
     )
     rows = [(row.depth, row.branch.overview.session_id) for row in list_branches(tree)]
     assert rows == [(0, "a"), (1, "b"), (2, "c"), (1, "d")]
+
+
+@pytest.mark.parametrize(
+    ("finish", "told"),
+    [(None, None), ("stop", None), ("tool_calls", None), ("length", "length"), ("refusal", "refusal")],
+)
+def test_an_answer_that_its_model_did_not_end_says_why(finish: str | None, told: str | None) -> None:
+    """What every answer has is no news."""
+    said = turn(1, 1).messages[0].model_copy(update={"finish": finish})
+    assert said.cut_short_by == told

@@ -152,14 +152,19 @@ async def test_attempts_that_were_thrown_away_stand_at_their_place(scene: Scene)
     assert page.lost == ()
 
 
-async def test_attempts_whose_place_is_gone_are_told_as_lost(scene: Scene) -> None:
-    """Their tokens were paid: nobody should have to guess where they went."""
+async def replace_turns(scene: Scene) -> None:
+    """Three turns, of which the last two were taken back; the fourth was said in their place."""
     writer = await scene.begin()
     await writer.turn(user("u1"), answer("a1"))
     await writer.turn(user("u2"), answer("a2"))
     await writer.turn(user("u3"), answer("a3"))
     await writer.rewind(2, "a1")
     await writer.turn(user("u4"), answer("a4"))
+
+
+async def test_attempts_whose_place_is_gone_are_told_as_lost(scene: Scene) -> None:
+    """Their tokens were paid: nobody should have to guess where they went."""
+    await replace_turns(scene)
     page = await scene.views.read_turns("s1")
     assert places(page) == [(1, 0, 2), (4, 2, 4)]
     assert [each.turn for each in page.turns[1].attempts] == [2, 4]
@@ -370,12 +375,7 @@ async def test_one_damaged_message_leaves_the_others_readable(scene: Scene) -> N
 
 async def test_turns_are_found_by_the_numbers_of_their_runs(scene: Scene) -> None:
     """A link to a turn stays right while others are taken back around it."""
-    writer = await scene.begin()
-    await writer.turn(user("u1"), answer("a1"))
-    await writer.turn(user("u2"), answer("a2"))
-    await writer.turn(user("u3"), answer("a3"))
-    await writer.rewind(2, "a1")
-    await writer.turn(user("u4"), answer("a4"))
+    await replace_turns(scene)
     views = scene.views
     assert [await views.find_turn("s1", number) for number in (1, 2, 4)] == [0, 2, 2]
     (turn,) = (await views.read_turn("s1", 2)).turns

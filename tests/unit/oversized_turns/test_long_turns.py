@@ -3,27 +3,23 @@
 import json
 import re
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
 import pytest
 
-from helix_temporal import Settings
 from helix_temporal.backends import Backends
 from helix_temporal.cli.statuses import ExitStatus
 from helix_temporal.errors import InvalidRequestError, NotFoundError
-from helix_temporal.inspector import create_inspector
-from helix_temporal.inspector.access import Viewer
-from helix_temporal.inspector.live import NEW_TURNS, LiveConversation, LiveRenderer, ReloadError
-from helix_temporal.inspector.page_request import InspectorSettings, PageLinks, PageRequest
+from helix_temporal.inspector.live import NEW_TURNS, ReloadError
 from helix_temporal.stores.memory.usage import MemoryUsage
 from helix_temporal.views import SessionViews
 from tests._sessions import memory_place
-from tests.unit._long_turns import MESSAGES, STEPS, long_turn, position_of, write_long_session
 from tests.unit.cli._stores import add_session, call, fill, json_of, variables_of
-from tests.unit.inspector._asking import holding_link, walk_links
-from tests.unit.views._scene import Writer, answer, scene_over, user
+from tests.unit.inspector._asking import walk_links
+from tests.unit.inspector._following import Followed, following
+from tests.unit.oversized_turns._long_turns import MESSAGES, STEPS, long_turn, position_of, write_long_session
+from tests.unit.views._scene import answer, scene_over, user
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -43,21 +39,6 @@ def variables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     found = variables_of(tmp_path_factory.mktemp("long"))
     fill(found, write_sessions)
     return found
-
-
-@pytest.fixture
-async def stores(variables: dict[str, str]) -> AsyncIterator[Backends]:
-    """The same sessions for a process that reads them."""
-    made = Backends(Settings.from_env(variables))
-    yield made
-    await made.close()
-
-
-@pytest.fixture
-async def browser(stores: Backends) -> AsyncIterator[httpx.AsyncClient]:
-    """A browser on the inspector."""
-    async with holding_link(create_inspector(stores)) as opened:
-        yield opened
 
 
 def said_on(text: str) -> list[str]:
@@ -194,35 +175,13 @@ async def test_the_page_of_a_context_names_its_step(browser: httpx.AsyncClient) 
     assert "turn 2, step 170, before message" in page.text
 
 
-@dataclass
-class Followed:
-    """A session whose newest turn is under way, and a page that follows it.
-
-    Attributes:
-        conversation: What the page is sent.
-        writer: Writes the turn.
-    """
-
-    conversation: LiveConversation
-    writer: Writer
-
-    async def read_thread(self) -> str:
-        """What the page is sent of the thread."""
-        return str(await self.conversation.read_thread())
-
-
 @pytest.fixture
 async def followed() -> AsyncIterator[Followed]:
     """A first turn, and half of a long one; the page was loaded when the long one began."""
-    async with memory_place()() as place:
-        scene = scene_over(place, MemoryUsage())
-        writer = await scene.begin("s")
-        await writer.turn(user("u0"), answer("a0"))
-        await writer.start()
-        await writer.append(*long_turn(2)[:302], commits=False)
-        app = create_inspector(scene.stores)
-        page = PageRequest(scene.views, Viewer(), InspectorSettings(), "", PageLinks(app.router))
-        yield Followed(LiveConversation(scene.views, "s", 2, LiveRenderer("s", page)), writer)
+    async with following(user("u0"), answer("a0")) as found:
+        await found.writer.start()
+        await found.writer.append(*long_turn(2)[:302], commits=False)
+        yield found
 
 
 async def test_a_long_turn_is_followed_while_it_grows(followed: Followed) -> None:

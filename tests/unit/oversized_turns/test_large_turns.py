@@ -5,29 +5,23 @@ Such messages fill what a page reads at once: by themselves, or together.
 
 import json
 import re
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 
 import httpx
 import pytest
 
-from helix_temporal import Settings
 from helix_temporal.backends import Backends
-from helix_temporal.inspector import create_inspector
-from helix_temporal.inspector.access import Viewer
-from helix_temporal.inspector.live import LiveConversation, LiveRenderer
-from helix_temporal.inspector.page_request import InspectorSettings, PageLinks, PageRequest
 from helix_temporal.models.checkpoints import NewRun, RunChange, RunStatus
 from helix_temporal.models.messages import Message
 from helix_temporal.models.states import CreateSession
 from helix_temporal.models.stored_messages import Head
-from helix_temporal.stores.memory.usage import MemoryUsage
 from helix_temporal.views import SessionViews
 from helix_temporal.views.models import ConversationPage, ConversationTurn
-from tests._sessions import memory_place
 from tests.unit.cli._stores import call, fill, variables_of
-from tests.unit.inspector._asking import holding_link, walk_links
+from tests.unit.inspector._asking import walk_links
+from tests.unit.inspector._following import following
 from tests.unit.views import _scene
-from tests.unit.views._scene import answer, result, scene_over, user
+from tests.unit.views._scene import answer, result, user
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -84,21 +78,6 @@ def variables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     found = variables_of(tmp_path_factory.mktemp("large"))
     fill(found, write_sessions)
     return found
-
-
-@pytest.fixture
-async def stores(variables: dict[str, str]) -> AsyncIterator[Backends]:
-    """The same sessions for a process that reads them."""
-    made = Backends(Settings.from_env(variables))
-    yield made
-    await made.close()
-
-
-@pytest.fixture
-async def browser(stores: Backends) -> AsyncIterator[httpx.AsyncClient]:
-    """A browser on the inspector."""
-    async with holding_link(create_inspector(stores)) as opened:
-        yield opened
 
 
 NAMES = re.compile(r"\b(?:question|asks|answer) \d+\b|\bseen \d+-\d+\b")
@@ -221,18 +200,12 @@ def test_the_command_prints_each_turn(variables: dict[str, str], session_id: str
 
 async def test_a_live_page_is_sent_the_whole_turn() -> None:
     """With its question and its call, as it grows by a large result, and when it has ended."""
-    async with memory_place()() as place:
-        scene = scene_over(place, MemoryUsage())
-        writer = await scene.begin("s")
-        await writer.turn(*large_turn(1))
-        said = large_turn(2, 1_100_000)
-        await writer.start()
-        await writer.append(*said[:-1], commits=False)
-        app = create_inspector(scene.stores)
-        page = PageRequest(scene.views, Viewer(), InspectorSettings(), "", PageLinks(app.router))
-        conversation = LiveConversation(scene.views, "s", 2, LiveRenderer("s", page))
-        assert named_in(str(await conversation.read_thread()))[:2] == ["question 2", "asks 2"]
-        await writer.append(said[-1])
-        await writer.end()
-        ended = str(await conversation.read_thread())
-        assert [*dict.fromkeys(named_in(ended))] == ["question 2", "asks 2", "seen 2-0", "answer 2"]
+    said = large_turn(2, 1_100_000)
+    async with following(*large_turn(1)) as followed:
+        await followed.writer.start()
+        await followed.writer.append(*said[:-1], commits=False)
+        assert named_in(await followed.read_thread())[:2] == ["question 2", "asks 2"]
+        await followed.writer.append(said[-1])
+        await followed.writer.end()
+        ended = await followed.read_thread()
+    assert [*dict.fromkeys(named_in(ended))] == ["question 2", "asks 2", "seen 2-0", "answer 2"]
