@@ -10,7 +10,7 @@ import pytest_asyncio
 from playwright.async_api import Browser, Page, expect
 
 from helix_temporal.agents import ModelRequest, ModelResponse
-from helix_temporal.inspector import live_looks
+from helix_temporal.inspector import live, live_looks
 from helix_temporal.models.agents import TextDelta
 from helix_temporal.models.messages import ToolCall
 from helix_temporal.models.states import CreateSession, SessionStatus
@@ -25,6 +25,7 @@ from tests.integration._inspected import (
     served_desk,
     session_path,
 )
+from tests.unit._web import until
 from tests.workflows._desk import Desk, Gate
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(180)]
@@ -196,6 +197,91 @@ async def test_lost_connections_lose_and_double_nothing(env: HelixEnv, desk: Des
         assert await page.locator(".turn h2").all_inner_texts() == ["Turn 1", "Turn 2", "Turn 3", "Turn 4"]
 
 
+UNSEEN = """
+Object.defineProperty(Document.prototype, "hidden", { get: () => !window.seen });
+window.show = (seen) => { window.seen = seen; document.dispatchEvent(new Event("visibilitychange")); };
+"""
+"""A tab in the background, until somebody looks at it."""
+
+
+async def test_pages_opened_in_the_background_take_no_connection(
+    env: HelixEnv, desk: Desk, chromium: Browser, inspector: Inspector
+) -> None:
+    """Eight sessions opened from the list: a browser has six connections, and the seventh page hung."""
+    quick = Gate()
+    quick.opened.set()
+    desk.streams["many"] = speaking(quick, "Hello.")
+    await env.sessions.ask("many", "first", agent="streaming")
+    before = inspector.app.state.live.count
+    async with opened_at(chromium, inspector) as (page, _):
+        await page.context.add_init_script(UNSEEN)
+        address = inspector.address + session_path(inspector.app, "many")
+        pages = [await page.context.new_page() for _ in range(8)]
+        for each in pages:
+            await each.goto(address, timeout=10_000)
+        assert inspector.app.state.live.count == before
+        for each in pages:
+            await each.evaluate("show(true)")
+            await expect(each.locator("#live-status")).to_contain_text("Following")
+            assert inspector.app.state.live.count == before + 1
+            await each.evaluate("show(false)")
+            await until(lambda: inspector.app.state.live.count == before)
+
+
+async def test_a_server_that_is_away_is_told_until_it_is_back(
+    env: HelixEnv, desk: Desk, chromium: Browser
+) -> None:
+    """The inspector was ended: a page that says "Following" for an hour is believed."""
+    quick = Gate()
+    quick.opened.set()
+    desk.streams["away"] = speaking(quick, "Hello.")
+    await env.sessions.ask("away", "first", agent="streaming")
+    async with (
+        inspector_behind_proxy(env.backends) as (inspector, proxy),
+        opened_at(chromium, inspector) as (page, _),
+    ):
+        await follow(page, inspector, "away")
+        proxy.refuse()
+        await expect(page.locator("#live-status")).to_contain_text("no answer")
+        proxy.refuse(False)
+        await expect(page.locator("#live-status")).to_contain_text("Following", timeout=15_000)
+
+
+async def test_a_server_that_was_started_anew_says_where_the_link_is(
+    env: HelixEnv, desk: Desk, chromium: Browser
+) -> None:
+    """It has another token: what the page was let in by counts no more, and only its terminal has the new one."""
+    quick = Gate()
+    quick.opened.set()
+    desk.streams["anew"] = speaking(quick, "Hello.")
+    await env.sessions.ask("anew", "first", agent="streaming")
+    async with (
+        inspector_over(env.backends) as inspector,
+        opened_at(chromium, inspector) as (page, _),
+    ):
+        await follow(page, inspector, "anew")
+        inspector.app.state.access.token, before = "another", inspector.app.state.access.token
+        inspector.app.state.live.close()
+        await expect(page.locator("#live-status")).to_contain_text("open the link that it printed")
+        inspector.app.state.access.token = before
+        await expect(page.locator("#live-status")).to_contain_text("Following", timeout=15_000)
+
+
+async def test_a_page_that_was_refused_its_stream_gets_it_later(
+    env: HelixEnv, desk: Desk, page: Page, inspector: Inspector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many pages as a viewer may follow were open: the next one stayed silent for ever."""
+    quick = Gate()
+    quick.opened.set()
+    desk.streams["full"] = speaking(quick, "Hello.")
+    await env.sessions.ask("full", "first", agent="streaming")
+    monkeypatch.setattr(live, "MAX_STREAMS", 0)
+    await page.goto(inspector.address + session_path(inspector.app, "full"))
+    await expect(page.locator("#live-status")).to_contain_text("too many pages")
+    monkeypatch.undo()
+    await expect(page.locator("#live-status")).to_contain_text("Following", timeout=15_000)
+
+
 async def test_a_deleted_session_is_told(env: HelixEnv, desk: Desk, page: Page, inspector: Inspector) -> None:
     """Instead of a page that waits for ever."""
     gate = Gate()
@@ -300,6 +386,24 @@ async def test_a_decision_that_is_under_way_says_so(
     await page.route("**/approve", lambda route: route.fulfill(status=204))
     await page.get_by_role("button", name="Approve").click()
     await expect(page.locator(".sent").first).to_contain_text("Waiting for the session")
+
+
+async def test_a_decision_is_sent_once(env: HelixEnv, desk: Desk, page: Page, inspector: Inspector) -> None:
+    """A double click, and another button meanwhile: who was told "somebody was faster" would be themselves."""
+    (await wait_for_call(env, desk, "twice", "wipe")).cancel()
+    await follow(page, inspector, "twice")
+    sent: list[str] = []
+
+    async def note(route: Any) -> None:
+        sent.append(route.request.post_data)
+        await route.fulfill(status=204)
+
+    await page.route("**/approve", note)
+    await page.get_by_role("button", name="Approve").dblclick()
+    await page.get_by_role("button", name="Deny").click()
+    await expect(page.locator(".sent").first).to_contain_text("Waiting for the session")
+    assert len(sent) == 1
+    assert "decision=approve" in sent[0]
 
 
 async def test_a_reason_that_is_being_typed_stays(
