@@ -150,6 +150,19 @@ async def test_a_long_text_is_cut_and_the_whole_is_a_click_away(
     assert "long end" in whole.text
 
 
+@pytest.mark.parametrize("depth", [65, 600, 900, 5000, 50_000])
+async def test_deep_json_is_a_small_page(scene: Scene, browser: httpx.AsyncClient, depth: int) -> None:
+    """Each level of it was a line, each further to the right: a text of 8 kB was a page of 1.6 MB."""
+    deep = '{"a":' * depth + "1" + "}" * depth
+    writer = await scene.begin("s1")
+    await writer.turn(user("u1"), answer("a1", "so", call(0)), result("a1", 0, deep), answer("a2"))
+    for path in ("/sessions/s1", "/sessions/s1/turns/1", "/calls?session=s1"):
+        page = await browser.get(path)
+        assert page.status_code == 200
+        assert "{&#34;a&#34;:{&#34;a&#34;:" in page.text
+        assert len(page.text) < 40_000 + 30 * depth
+
+
 async def test_the_newest_page_is_followed_and_older_ones_are_not(
     scene: Scene, browser: httpx.AsyncClient
 ) -> None:
