@@ -96,11 +96,9 @@ def copy_json(value: object, where: str = "$") -> Any:
 def is_too_deep(value: JsonValue) -> bool:
     """Whether a value is nested deeper than one of a message may be; without recursion, as it may be deep."""
     level = [value]
-    for _ in range(MAX_DEPTH + 1):
+    for _ in range(MAX_DEPTH):
         level = [item for each in level for item in _list_items(each)]
-        if not level:
-            return False
-    return True
+    return any(isinstance(each, dict | list) for each in level)
 
 
 def _list_items(value: JsonValue) -> Iterable[JsonValue]:
