@@ -250,7 +250,7 @@ async def test_a_server_that_is_away_is_told_until_it_is_back(
 async def test_a_server_that_was_started_anew_says_where_the_link_is(
     env: HelixEnv, desk: Desk, chromium: Browser
 ) -> None:
-    """It has another token: what the page was let in by counts no more, and only its terminal has the new one."""
+    """It has another token, which only its terminal shows: no patience of the page helps."""
     quick = Gate()
     quick.opened.set()
     desk.streams["anew"] = speaking(quick, "Hello.")
@@ -389,7 +389,7 @@ async def test_a_decision_that_is_under_way_says_so(
 
 
 async def test_a_decision_is_sent_once(env: HelixEnv, desk: Desk, page: Page, inspector: Inspector) -> None:
-    """A double click, and another button meanwhile: who was told "somebody was faster" would be themselves."""
+    """A double click, and another button meanwhile: they were told that somebody was faster."""
     (await wait_for_call(env, desk, "twice", "wipe")).cancel()
     await follow(page, inspector, "twice")
     sent: list[str] = []
