@@ -134,6 +134,26 @@ async def test_a_page_that_stays_open_is_what_a_new_one_would_be(
     await expect(page.locator("main")).not_to_contain_text("running")
 
 
+async def test_counts_beside_a_conversation_go_on(
+    env: HelixEnv, desk: Desk, page: Page, inspector: Inspector
+) -> None:
+    """Sub-agents that came since, and turns to go to; what is being typed meanwhile stays."""
+    gate = Gate()
+    gate.opened.set()
+    desk.streams["counts"] = speaking(gate, "Hello.")
+    for number in range(4):
+        await env.sessions.ask("counts", f"m{number}", agent="streaming")
+    await follow(page, inspector, "counts")
+    await expect(page.locator("#tree-count")).to_have_text("")
+    await page.locator("#go-turn").fill("3")
+    assert env.backends.sessions is not None
+    await env.backends.sessions.create_session("counts>a", CreateSession(parent_session_id="counts"))
+    await env.sessions.ask("counts", "m5", agent="streaming")
+    await expect(page.locator("#tree-count")).to_have_text("1")
+    await expect(page.locator("#go-turn")).to_have_attribute("placeholder", "1–5")
+    await expect(page.locator("#go-turn")).to_have_value("3")
+
+
 async def test_a_silent_turn_is_told(
     env: HelixEnv,
     desk: Desk,
