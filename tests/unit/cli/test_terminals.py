@@ -108,6 +108,25 @@ def test_help_is_shown_where_frames_cannot_be_drawn(arguments: list[str]) -> Non
     assert "Usage" in shown
 
 
+@pytest.mark.parametrize(
+    ("closed", "arguments", "status"),
+    [
+        (">&-", ["session", "list"], 0),
+        (">&- 2>&- <&-", ["session", "show", "nobody"], 4),
+        ("<&-", ["session", "import", "-"], 6),
+        (">&-", ["--help"], 0),
+    ],
+)
+def test_a_stream_that_was_closed_is_no_failure(
+    stores: dict[str, str], closed: str, arguments: list[str], status: int
+) -> None:
+    """Supervisors start what they supervise so; each command ended with a traceback."""
+    command = ["sh", "-c", f'exec "$@" {closed}', "sh", sys.executable, "-c", NAMED, *arguments]
+    found = subprocess.run(command, env=environment(stores), capture_output=True, check=False)
+    assert found.returncode == status
+    assert b"Traceback" not in found.stderr
+
+
 def complete(line: str) -> list[str]:
     """What bash offers at the end of a line."""
     words = line.split(" ")
