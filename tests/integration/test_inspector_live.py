@@ -248,6 +248,18 @@ async def test_pages_opened_in_the_background_take_no_connection(
             await until(lambda: inspector.app.state.live.count == before)
 
 
+async def test_an_address_with_a_broken_anchor_is_followed(
+    env: HelixEnv, desk: Desk, page: Page, inspector: Inspector
+) -> None:
+    """A link that a chat has cut: what cannot be decoded stopped all scripts of the page."""
+    quick = Gate()
+    quick.opened.set()
+    desk.streams["anchor"] = speaking(quick, "Hello.")
+    await env.sessions.ask("anchor", "first", agent="streaming")
+    await page.goto(f"{inspector.address}{session_path(inspector.app, 'anchor')}#turn-%E0")
+    await expect(page.locator("#live-status")).to_contain_text("Following")
+
+
 async def test_a_server_that_is_away_is_told_until_it_is_back(
     env: HelixEnv, desk: Desk, chromium: Browser
 ) -> None:
@@ -341,6 +353,9 @@ async def test_an_approval_is_given_on_the_page(
     await page.get_by_role("button", name="Approve").click()
     await expect(page.locator(".notice")).to_contain_text("Approved")
     await expect(page.locator("main")).to_contain_text("it gave: wiped disk")
+    await page.reload()
+    await expect(page.locator("main")).to_contain_text("it gave: wiped disk")
+    await expect(page.locator(".notice")).to_have_count(0)  # it is no news any more
 
 
 async def test_an_approval_that_comes_live_can_be_denied(

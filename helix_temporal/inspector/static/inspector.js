@@ -82,9 +82,16 @@
 
   // ---- a link to something folded opens it ----
   function openTarget() {
-    if (!location.hash) return;
-    const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    const target = document.getElementById(location.hash.slice(1)); // our ids have nothing to decode
     if (target?.tagName === "DETAILS") target.open = true;
+  }
+
+  // ---- what became of a decision is told once: not on a reload, nor to who gets the link ----
+  function forgetSaid() {
+    const address = new URL(location.href);
+    if (!address.searchParams.has("said")) return;
+    address.searchParams.delete("said");
+    history.replaceState(history.state, "", address);
   }
 
   // ---- the newest is in sight while it grows, unless the reader has gone up ----
@@ -179,6 +186,7 @@
     const write = () => document.querySelectorAll("time[data-ago]").forEach(writeAgo);
     setInterval(write, 15000);
     openTarget();
+    forgetSaid();
     addEventListener("hashchange", openTarget);
     const live = document.getElementById("live");
     if (live) {
