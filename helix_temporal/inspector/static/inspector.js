@@ -118,7 +118,7 @@
 
   // ---- a page is followed while it is seen: over HTTP/1.1 a browser has six connections to a host ----
   const refusals = {
-    403: "you are not let in any more. If the inspector was started anew, open the link that it printed",
+    403: "you are not let in any more. Log in again; or, if the inspector was started anew, open the link that it printed",
     404: "this session is not there any more",
     503: "too many pages are followed, or a store is away; it is tried again",
   };
