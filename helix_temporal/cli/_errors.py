@@ -13,6 +13,7 @@ from typing import Final
 
 import typer
 
+from helix_temporal.cli._styles import echo_styled
 from helix_temporal.cli.statuses import ExitStatus, find_status
 from helix_temporal.errors import HelixError
 from helix_temporal.models.visible import make_visible
@@ -66,7 +67,7 @@ def print_error(error: BaseException) -> None:
             json.dumps({"error": {"type": kind, "message": message, "exit_status": status}}), file=sys.stderr
         )
     else:
-        typer.secho(f"{kind}: {make_visible(message, lines=True)}", fg="red", err=True)
+        echo_styled(f"{kind}: {make_visible(message, lines=True)}", fg="red", err=True)
 
 
 def close_pipe() -> None:

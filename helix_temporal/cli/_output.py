@@ -14,6 +14,7 @@ from typing import Annotated, Final, TypeVar
 import typer
 from pydantic import BaseModel
 
+from helix_temporal.cli._styles import echo_styled
 from helix_temporal.models.amounts import NOTHING
 from helix_temporal.models.base import dump_json
 from helix_temporal.models.visible import make_visible
@@ -67,7 +68,7 @@ def print_text(text: str, *, indent: int = 0) -> None:
 
 def print_heading(text: str) -> None:
     """Print a line that stands out on a terminal."""
-    print(typer.style(make_visible(text), bold=True) if sys.stdout.isatty() else make_visible(text))
+    echo_styled(make_visible(text), bold=True)
 
 
 def print_note(text: str) -> None:
@@ -77,7 +78,7 @@ def print_note(text: str) -> None:
 
 def print_warning(text: str) -> None:
     """Say on standard error that something is not as it should be."""
-    typer.secho(make_visible(text), fg="yellow", err=True)
+    echo_styled(make_visible(text), fg="yellow", err=True)
 
 
 class Progress:

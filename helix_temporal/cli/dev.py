@@ -13,6 +13,7 @@ from typing import Annotated, Final, NoReturn
 
 import typer
 
+from helix_temporal.cli._styles import echo_styled
 from helix_temporal.devstack import SERVICES, DevStackError, Ports, Stack, start_stack
 from helix_temporal.errors import HelixError
 from helix_temporal.settings import Settings
@@ -79,7 +80,7 @@ def dev(
     except KeyboardInterrupt:
         typer.echo("\nStopped." if data is None else f"\nStopped; the data are in {data}.")
     except (DevStackError, HelixError) as error:
-        typer.secho(f"\n{error}", fg="red", err=True)
+        echo_styled(f"\n{error}", fg="red", err=True)
         raise typer.Exit(1) from None
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, Final
 import typer
 
 from helix_temporal.cli._output import AsJson, print_output, print_text
+from helix_temporal.cli._styles import choose_color
 from helix_temporal.cli.statuses import ExitStatus
 from helix_temporal.doctor import CheckReport, check_deployment
 from helix_temporal.models.visible import make_visible
@@ -57,7 +58,7 @@ def _show_report(report: CheckReport) -> None:
     for each in report.checks:
         mark = typer.style(f"{each.status:<7}", fg=_COLOURS[each.status])
         place = make_visible(f"{each.about}: {each.name}").ljust(width)
-        typer.echo(f"{mark}  {place}  {make_visible(each.says)}")
+        typer.echo(f"{mark}  {place}  {make_visible(each.says)}", color=choose_color())
     wrong = [each for each in report.checks if each.status != "ok"]
     failed = sum(each.status == "failed" for each in wrong)
     print_text(f"{len(report.checks)} checks, {failed} failed, {len(wrong) - failed} warnings")

@@ -12,9 +12,11 @@ from helix_temporal.activities.trace_backfill import BackfillSummary, TraceBackf
 from helix_temporal.backends import Backends
 from helix_temporal.cli._output import AsJson, print_output
 from helix_temporal.cli._store_checks import check_session_store
+from helix_temporal.cli._styles import echo_styled
 from helix_temporal.cli.outputs import Backfill
 from helix_temporal.cli.statuses import ExitStatus
 from helix_temporal.errors import HelixError, InvalidConfigError, StoreUnavailableError
+from helix_temporal.models.visible import make_visible
 from helix_temporal.settings import Settings
 from helix_temporal.telemetry.emitter import Emitter, make_provider
 from helix_temporal.telemetry.spans import Span
@@ -95,7 +97,7 @@ async def _tell(settings: Settings, within: timedelta, session_id: str | None) -
 
 
 def _print_failure(session_id: str, error: HelixError) -> None:
-    typer.secho(f"{session_id}: {error}", fg="red", err=True)
+    echo_styled(make_visible(f"{session_id}: {error}"), fg="red", err=True)
 
 
 def _make_exporter() -> Any:

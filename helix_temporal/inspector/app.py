@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import Final
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -35,6 +36,8 @@ from helix_temporal.views import SessionViews
 from helix_temporal.web.statuses import find_status
 
 logger = logging.getLogger(__name__)
+
+EVENTS: Final = "text/event-stream"
 
 
 def create_inspector(
@@ -163,6 +166,9 @@ class _Inspector:
     async def _show_refusal(self, request: Request, error: Exception) -> Response:
         """A page that isn't there, or isn't for who asks."""
         assert isinstance(error, HTTPException)
+        if error.status_code < 400 and EVENTS in request.headers.get("accept", ""):
+            # A login's page read as a stream ends at once, and would be asked for again each second.
+            error = HTTPException(403)
         response = await show_error(request, _page_of(request), error.status_code, error)
         # Where to log in, or when to come again.
         response.headers.update(error.headers or {})

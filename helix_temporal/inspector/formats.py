@@ -20,7 +20,8 @@ def format_iso(millis: int) -> str:
 
 def format_day(millis: int | None) -> str:
     """The day in UTC: ``29 Nov 2026``."""
-    return "–" if not millis else f"{_to_datetime(millis):%-d %b %Y}"
+    # `%-d` is not known everywhere.
+    return "–" if not millis else f"{_to_datetime(millis):%d %b %Y}".removeprefix("0")
 
 
 def format_clock(millis: int | None) -> str:

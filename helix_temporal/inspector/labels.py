@@ -5,12 +5,14 @@ from typing import Final
 from pydantic import JsonValue
 
 from helix_temporal.models.states import ErrorInfo
+from helix_temporal.views.children import MAX_CHILDREN
 from helix_temporal.views.conversation import find_kept_attempt
 from helix_temporal.views.models import (
     ContextPart,
     ConversationPage,
     ConversationTurn,
     SessionOverview,
+    SessionView,
     TurnAttempt,
     WaitingFor,
 )
@@ -140,3 +142,9 @@ def show_metadata(metadata: dict[str, JsonValue]) -> tuple[tuple[str, str], ...]
     """Metadata whose values are plain, as text."""
     plain = ((key, value) for key, value in metadata.items() if isinstance(value, str | int | float | bool))
     return tuple((key, str(value).lower() if isinstance(value, bool) else str(value)) for key, value in plain)
+
+
+def count_children(session: SessionView) -> str:
+    """How many sub-agents' sessions there are to see, as far as they are looked at."""
+    count = len(session.children)
+    return f"{count}+" if count >= MAX_CHILDREN else str(count)

@@ -8,6 +8,8 @@ from typing import Final, Literal
 from markupsafe import Markup, escape
 from pydantic import JsonValue
 
+from helix_temporal.models.base import parse_json_text
+
 _CONTROLS: Final = r"\x00-\x08\x0b-\x1f\x7f-\x9f"
 _DIRECTIONS: Final = r"\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
 _WITHOUT_WIDTH: Final = (
@@ -80,7 +82,7 @@ def show_prose(text: str) -> Markup:
 def show_json(value: JsonValue) -> Markup:
     """A value as JSON on several lines with its keys marked; a string as it is, unless it holds JSON."""
     if isinstance(value, str):
-        read = _read_json(value)
+        read = parse_json_text(value) if len(value) <= MAX_PARSED else None
         if read is None:
             return show_text(value)
         value = read
@@ -88,17 +90,6 @@ def show_json(value: JsonValue) -> Markup:
     if text.count("\n") > MAX_COLOURED_LINES:
         return show_text(text)
     return Markup("\n").join(_mark_key(line) for line in text.split("\n"))
-
-
-def _read_json(text: str) -> JsonValue:
-    """The object or list that a text holds, as tools give their results; None for any other text."""
-    if text[:1] not in ("{", "[") or len(text) > MAX_PARSED:
-        return None
-    try:
-        found: JsonValue = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return found
 
 
 def summarise_json(value: JsonValue, limit: int = 110) -> Markup:

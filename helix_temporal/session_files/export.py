@@ -120,6 +120,7 @@ class _MessageWriting:
     spool: _Spool
     format: FileFormat
     redaction: Redaction | None
+    session: int
     written: int = 0
     foreign: ForeignMessages = field(default_factory=ForeignMessages)
 
@@ -134,7 +135,7 @@ class _MessageWriting:
             self.write_redacted(each if self.redaction is None else self.redaction.redact_message(each))
 
     def write_redacted(self, message: StoredMessage) -> None:
-        self.spool.write(self.format.encode_message(self.written, message))
+        self.spool.write(self.format.encode_message(self.written, message, self.session))
         self.written += 1
 
 
@@ -202,7 +203,7 @@ class _Writing:
         """Write the session; False if its thread ended early."""
         for chunk in self.format.begin_session(shown, self.sessions):
             self.spool.write(chunk)
-        messages = _MessageWriting(self.spool, self.format, self.redaction)
+        messages = _MessageWriting(self.spool, self.format, self.redaction, self.sessions)
         for first in self.format.list_first_messages(shown):
             messages.write_redacted(encode_message(first))
         count, last_id, head = 0, "", contents.head
@@ -211,7 +212,7 @@ class _Writing:
             messages.write_message(message)
             self.progress(count, head.position)
         messages.finish()
-        self.spool.write(self.format.end_session(shown, messages.written))
+        self.spool.write(self.format.end_session(shown, messages.written, self.sessions))
         return (count, last_id) == (head.position, head.last_id)
 
     def write_to(self, output: BinaryIO | Path) -> Exported:

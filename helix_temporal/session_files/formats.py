@@ -2,6 +2,7 @@
 # ruff: noqa: ARG002 (not every format needs all that it is told)
 
 import json
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
@@ -48,10 +49,10 @@ class FileFormat(ABC):
         return []
 
     @abstractmethod
-    def encode_message(self, number: int, message: StoredMessage) -> bytes:
-        """One message; ``number`` counts from 0 in each session."""
+    def encode_message(self, number: int, message: StoredMessage, session: int) -> bytes:
+        """One message; ``number`` counts from 0 in each session, ``session`` the sessions before it."""
 
-    def end_session(self, contents: SessionContents, written: int) -> bytes:
+    def end_session(self, contents: SessionContents, written: int, session: int) -> bytes:
         """What comes behind a session's messages, of which so many were written."""
         return b""
 
@@ -80,7 +81,7 @@ class JsonLines(FileFormat):
         for entry in contents.usage:
             yield encode_line("usage", entry)
 
-    def encode_message(self, number: int, message: StoredMessage) -> bytes:
+    def encode_message(self, number: int, message: StoredMessage, session: int) -> bytes:
         """The message's line."""
         return encode_line("message", dump_message(number, message))
 
@@ -123,7 +124,7 @@ class Markdown(FileFormat):
         head = "#" if part.parent is None else "\n#"
         yield f"{head} {_one_line(title)}\n\n{chr(10).join(lines)}\n".encode()
 
-    def encode_message(self, number: int, message: StoredMessage) -> bytes:
+    def encode_message(self, number: int, message: StoredMessage, session: int) -> bytes:
         """A heading with the role, the text, and the calls."""
         read = read_message(message)
         name = f" ({_one_line(read.name)})" if read.name else ""
@@ -203,12 +204,10 @@ class OpenAIMessages(FileFormat):
 
     def list_first_messages(self, contents: SessionContents) -> list[Message]:
         """The instructions that a session workflow keeps with the thread, if it does."""
-        record = contents.part.read_record()
-        if record is None or record.instructions is None:
-            return []
-        return [Message(id="instructions", role="system", content=record.instructions)]
+        instructions = _read_instructions(contents)
+        return [Message(id="instructions", role="system", content=instructions)] if instructions else []
 
-    def encode_message(self, number: int, message: StoredMessage) -> bytes:
+    def encode_message(self, number: int, message: StoredMessage, session: int) -> bytes:
         """The message, behind a comma unless it is the first."""
         comma = b",\n" if number else b"\n"
         return comma + canonical_json(make_openai_message(read_message(message)))
@@ -266,12 +265,13 @@ class LettaAgentFile(FileFormat):
 
     def begin_session(self, contents: SessionContents, number: int) -> Iterable[bytes]:
         """The agent up to its messages."""
-        part, state, record = contents.part, contents.part.read_state(), contents.part.read_record()
+        part, state = contents.part, contents.part.read_state()
+        title = _one_line(state.title) if state else ""
         agent = {
             "id": f"agent-{number}",
-            "name": _one_line((state.title or state.agent_type) if state else "") or f"session-{number}",
-            "description": f"Session {part.session_id}",
-            "system": (record.instructions if record else None) or "",
+            "name": _make_letta_name(title or (state.agent_type if state else "")) or f"session-{number}",
+            "description": f"{title} (session {part.session_id})" if title else f"Session {part.session_id}",
+            "system": _read_instructions(contents),
             "agent_type": "letta_v1_agent",
             "tags": list(state.tags) if state else [],
             "metadata": dict(state.metadata) if state else {},
@@ -286,14 +286,18 @@ class LettaAgentFile(FileFormat):
         }
         yield (b"," if number else b"") + canonical_json(agent)[:-1] + b',"messages":['
 
-    def encode_message(self, number: int, message: StoredMessage) -> bytes:
+    def list_first_messages(self, contents: SessionContents) -> list[Message]:
+        """The instructions, also where they are not known: Letta writes its own over the first message."""
+        return [Message(id="instructions", role="system", content=_read_instructions(contents))]
+
+    def encode_message(self, number: int, message: StoredMessage, session: int) -> bytes:
         """The message, behind a comma unless it is the first."""
-        made = canonical_json(make_letta_message(number, read_message(message)))
+        made = canonical_json(make_letta_message(_letta_id(number, session), read_message(message)))
         return (b",\n" if number else b"\n") + made
 
-    def end_session(self, contents: SessionContents, written: int) -> bytes:
+    def end_session(self, contents: SessionContents, written: int, session: int) -> bytes:
         """The agent ends, with the ids of all its messages."""
-        ids = [f"message-{number}" for number in range(written)]
+        ids = [_letta_id(number, session) for number in range(written)]
         return b"]," + canonical_json({"in_context_message_ids": ids})[1:]
 
     def end_file(self, header: Header) -> bytes:
@@ -305,11 +309,31 @@ class LettaAgentFile(FileFormat):
         return b"]," + canonical_json({**rest, "metadata": metadata})[1:] + b"\n"
 
 
-def make_letta_message(number: int, message: Message) -> JsonObject:
+_MOST_MESSAGES: Final = 1_000_000_000
+_NOT_IN_NAME: Final = re.compile(r"[^A-Za-z0-9 _-]+")
+"""Letta refuses a file whose agents have other characters in their names."""
+
+
+def _letta_id(number: int, session: int) -> str:
+    """A message's id: a number behind a hyphen, and no other's in the whole file, or Letta refuses it."""
+    return f"message-{session * _MOST_MESSAGES + number}"
+
+
+def _make_letta_name(text: str) -> str:
+    return _NOT_IN_NAME.sub("", text).strip()
+
+
+def _read_instructions(contents: SessionContents) -> str:
+    """Those that a session workflow keeps with the thread, if it does."""
+    record = contents.part.read_record()
+    return (record.instructions if record else None) or ""
+
+
+def make_letta_message(message_id: str, message: Message) -> JsonObject:
     """A message in the form of an agent file."""
     role = message.role if message.role in {"system", "user", "assistant", "tool"} else "user"
     made: JsonObject = {
-        "id": f"message-{number}",
+        "id": message_id,
         "type": "message",
         "role": role,
         "content": [{"type": "text", "text": _text_of(message)}],

@@ -86,13 +86,15 @@ class CallFilter:
 
 @dataclass(slots=True)
 class SearchProblems:
-    """Why not all calls of a search could be found.
+    """How far a search has come, and why not all calls could be found.
 
     Attributes:
+        searched: How many sessions have been looked through.
         sessions: How many have a thread that cannot be read in full.
         first: What one of them tells.
     """
 
+    searched: int = 0
     sessions: int = 0
     first: str = ""
 
@@ -121,10 +123,10 @@ async def find_calls(
         sources = await asyncio.gather(*(_choose_source(viewed, each, calls) for each in names))
         for session_id, source in zip(names, sources, strict=True):
             state = None if source is None else await viewed.find_state(session_id)
-            if state is None:
-                continue  # no such call, or deleted since
-            async for found in _find_calls_by(viewed, state, calls, source, problems):
-                yield found
+            if state is not None:  # else no such call, or deleted since
+                async for found in _find_calls_by(viewed, state, calls, source, problems):
+                    yield found
+            problems.searched += 1
 
 
 async def _gather_names(sessions: AsyncIterator[SessionOverview]) -> AsyncIterator[list[str]]:

@@ -6,6 +6,7 @@ from typing import Final
 
 from pydantic import JsonValue
 
+from helix_temporal.models.base import is_too_deep, parse_json_text
 from helix_temporal.models.messages import Message
 
 _ARGUMENTS: Final = ("arguments", "args", "input", "parameters")
@@ -34,7 +35,7 @@ def _find_value(row: Message, call_id: str | None, name: str | None, keys: tuple
             continue
         found = next((each[key] for key in keys if each.get(key) is not None), None)
         if found is not None:
-            return _parse_text(found)
+            return row.text if is_too_deep(found) else _parse_text(found)
     return None
 
 
@@ -52,10 +53,5 @@ def _walk_objects(value: JsonValue) -> Iterator[dict[str, JsonValue]]:
 
 def _parse_text(value: JsonValue) -> JsonValue:
     """Arguments are often JSON in a text."""
-    if not isinstance(value, str) or not value.startswith(("{", "[")):
-        return value
-    try:
-        parsed: JsonValue = json.loads(value)
-    except (ValueError, RecursionError):
-        return value
-    return parsed
+    parsed = parse_json_text(value) if isinstance(value, str) else None
+    return value if parsed is None else parsed

@@ -34,7 +34,11 @@ async def wait_for_archive(read: Callable[[], Awaitable[T]]) -> T:
         async with asyncio.timeout(_PATIENCE):
             return await read()
     except TimeoutError as error:
-        raise StoreUnavailableError(f"the archive did not answer within {_PATIENCE:.0f} s") from error
+        # The hot store is read first, and has more patience than this.
+        raise StoreUnavailableError(
+            f"the hot store or the archive did not answer within {_PATIENCE:.0f} s; "
+            "helix-temporal doctor tells which"
+        ) from error
 
 
 def describe_problem(error: BaseException) -> str:

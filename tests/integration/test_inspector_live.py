@@ -10,7 +10,7 @@ import pytest_asyncio
 from playwright.async_api import Browser, Page, expect
 
 from helix_temporal.agents import ModelRequest, ModelResponse
-from helix_temporal.inspector import live_looks
+from helix_temporal.inspector import live, live_looks
 from helix_temporal.models.agents import TextDelta
 from helix_temporal.models.messages import ToolCall
 from helix_temporal.models.states import CreateSession, SessionStatus
@@ -25,6 +25,7 @@ from tests.integration._inspected import (
     served_desk,
     session_path,
 )
+from tests.unit._web import until
 from tests.workflows._desk import Desk, Gate
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(180)]
@@ -133,6 +134,26 @@ async def test_a_page_that_stays_open_is_what_a_new_one_would_be(
     await expect(page.locator("main")).not_to_contain_text("running")
 
 
+async def test_counts_beside_a_conversation_go_on(
+    env: HelixEnv, desk: Desk, page: Page, inspector: Inspector
+) -> None:
+    """Sub-agents that came since, and turns to go to; what is being typed meanwhile stays."""
+    gate = Gate()
+    gate.opened.set()
+    desk.streams["counts"] = speaking(gate, "Hello.")
+    for number in range(4):
+        await env.sessions.ask("counts", f"m{number}", agent="streaming")
+    await follow(page, inspector, "counts")
+    await expect(page.locator("#tree-count")).to_have_text("")
+    await page.locator("#go-turn").fill("3")
+    assert env.backends.sessions is not None
+    await env.backends.sessions.create_session("counts>a", CreateSession(parent_session_id="counts"))
+    await env.sessions.ask("counts", "m5", agent="streaming")
+    await expect(page.locator("#tree-count")).to_have_text("1")
+    await expect(page.locator("#go-turn")).to_have_attribute("placeholder", "1–5")
+    await expect(page.locator("#go-turn")).to_have_value("3")
+
+
 async def test_a_silent_turn_is_told(
     env: HelixEnv,
     desk: Desk,
@@ -196,6 +217,103 @@ async def test_lost_connections_lose_and_double_nothing(env: HelixEnv, desk: Des
         assert await page.locator(".turn h2").all_inner_texts() == ["Turn 1", "Turn 2", "Turn 3", "Turn 4"]
 
 
+UNSEEN = """
+Object.defineProperty(Document.prototype, "hidden", { get: () => !window.seen });
+window.show = (seen) => { window.seen = seen; document.dispatchEvent(new Event("visibilitychange")); };
+"""
+"""A tab in the background, until somebody looks at it."""
+
+
+async def test_pages_opened_in_the_background_take_no_connection(
+    env: HelixEnv, desk: Desk, chromium: Browser, inspector: Inspector
+) -> None:
+    """Eight sessions opened from the list: a browser has six connections, and the seventh page hung."""
+    quick = Gate()
+    quick.opened.set()
+    desk.streams["many"] = speaking(quick, "Hello.")
+    await env.sessions.ask("many", "first", agent="streaming")
+    before = inspector.app.state.live.count
+    async with opened_at(chromium, inspector) as (page, _):
+        await page.context.add_init_script(UNSEEN)
+        address = inspector.address + session_path(inspector.app, "many")
+        pages = [await page.context.new_page() for _ in range(8)]
+        for each in pages:
+            await each.goto(address, timeout=10_000)
+        assert inspector.app.state.live.count == before
+        for each in pages:
+            await each.evaluate("show(true)")
+            await expect(each.locator("#live-status")).to_contain_text("Following")
+            assert inspector.app.state.live.count == before + 1
+            await each.evaluate("show(false)")
+            await until(lambda: inspector.app.state.live.count == before)
+
+
+async def test_an_address_with_a_broken_anchor_is_followed(
+    env: HelixEnv, desk: Desk, page: Page, inspector: Inspector
+) -> None:
+    """A link that a chat has cut: what cannot be decoded stopped all scripts of the page."""
+    quick = Gate()
+    quick.opened.set()
+    desk.streams["anchor"] = speaking(quick, "Hello.")
+    await env.sessions.ask("anchor", "first", agent="streaming")
+    await page.goto(f"{inspector.address}{session_path(inspector.app, 'anchor')}#turn-%E0")
+    await expect(page.locator("#live-status")).to_contain_text("Following")
+
+
+async def test_a_server_that_is_away_is_told_until_it_is_back(
+    env: HelixEnv, desk: Desk, chromium: Browser
+) -> None:
+    """The inspector was ended: a page that says "Following" for an hour is believed."""
+    quick = Gate()
+    quick.opened.set()
+    desk.streams["away"] = speaking(quick, "Hello.")
+    await env.sessions.ask("away", "first", agent="streaming")
+    async with (
+        inspector_behind_proxy(env.backends) as (inspector, proxy),
+        opened_at(chromium, inspector) as (page, _),
+    ):
+        await follow(page, inspector, "away")
+        proxy.refuse()
+        await expect(page.locator("#live-status")).to_contain_text("no answer")
+        proxy.refuse(False)
+        await expect(page.locator("#live-status")).to_contain_text("Following", timeout=15_000)
+
+
+async def test_a_server_that_was_started_anew_says_where_the_link_is(
+    env: HelixEnv, desk: Desk, chromium: Browser
+) -> None:
+    """It has another token, which only its terminal shows: no patience of the page helps."""
+    quick = Gate()
+    quick.opened.set()
+    desk.streams["anew"] = speaking(quick, "Hello.")
+    await env.sessions.ask("anew", "first", agent="streaming")
+    async with (
+        inspector_over(env.backends) as inspector,
+        opened_at(chromium, inspector) as (page, _),
+    ):
+        await follow(page, inspector, "anew")
+        inspector.app.state.access.token, before = "another", inspector.app.state.access.token
+        inspector.app.state.live.close()
+        await expect(page.locator("#live-status")).to_contain_text("open the link that it printed")
+        inspector.app.state.access.token = before
+        await expect(page.locator("#live-status")).to_contain_text("Following", timeout=15_000)
+
+
+async def test_a_page_that_was_refused_its_stream_gets_it_later(
+    env: HelixEnv, desk: Desk, page: Page, inspector: Inspector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many pages as a viewer may follow were open: the next one stayed silent for ever."""
+    quick = Gate()
+    quick.opened.set()
+    desk.streams["full"] = speaking(quick, "Hello.")
+    await env.sessions.ask("full", "first", agent="streaming")
+    monkeypatch.setattr(live, "MAX_STREAMS", 0)
+    await page.goto(inspector.address + session_path(inspector.app, "full"))
+    await expect(page.locator("#live-status")).to_contain_text("too many pages")
+    monkeypatch.undo()
+    await expect(page.locator("#live-status")).to_contain_text("Following", timeout=15_000)
+
+
 async def test_a_deleted_session_is_told(env: HelixEnv, desk: Desk, page: Page, inspector: Inspector) -> None:
     """Instead of a page that waits for ever."""
     gate = Gate()
@@ -234,6 +352,9 @@ async def test_an_approval_is_given_on_the_page(
     await page.get_by_role("button", name="Approve").click()
     await expect(page.locator(".notice")).to_contain_text("Approved")
     await expect(page.locator("main")).to_contain_text("it gave: wiped disk")
+    await page.reload()
+    await expect(page.locator("main")).to_contain_text("it gave: wiped disk")
+    await expect(page.locator(".notice")).to_have_count(0)  # it is no news any more
 
 
 async def test_an_approval_that_comes_live_can_be_denied(
@@ -299,6 +420,24 @@ async def test_a_decision_that_is_under_way_says_so(
     await page.route("**/approve", lambda route: route.fulfill(status=204))
     await page.get_by_role("button", name="Approve").click()
     await expect(page.locator(".sent").first).to_contain_text("Waiting for the session")
+
+
+async def test_a_decision_is_sent_once(env: HelixEnv, desk: Desk, page: Page, inspector: Inspector) -> None:
+    """A double click, and another button meanwhile: they were told that somebody was faster."""
+    (await wait_for_call(env, desk, "twice", "wipe")).cancel()
+    await follow(page, inspector, "twice")
+    sent: list[str] = []
+
+    async def note(route: Any) -> None:
+        sent.append(route.request.post_data)
+        await route.fulfill(status=204)
+
+    await page.route("**/approve", note)
+    await page.get_by_role("button", name="Approve").dblclick()
+    await page.get_by_role("button", name="Deny").click()
+    await expect(page.locator(".sent").first).to_contain_text("Waiting for the session")
+    assert len(sent) == 1
+    assert "decision=approve" in sent[0]
 
 
 async def test_a_reason_that_is_being_typed_stays(

@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from helix_temporal.errors import HelixError
+from helix_temporal.inspector.formats import count_of
 from helix_temporal.inspector.list_query import ListQuery, read_query, widen_for_calls
 from helix_temporal.inspector.page_request import PageRequest
 from helix_temporal.inspector.pages.frame import describe_failure, show_template
@@ -31,10 +32,7 @@ async def show_calls(request: Request, page: PageRequest) -> Response:
         async with asyncio.timeout(SECONDS):
             stopped = await _collect_calls(page, query, calls, unread)
     except TimeoutError:
-        stopped = (
-            f"Looked for {SECONDS:.0f} seconds; older sessions were not looked at. "
-            "Narrow the filter by user, agent or time."
-        )
+        stopped = describe_stop(unread.searched, found=bool(calls))
     except HelixError as error:
         problem = describe_failure(error)
     return show_template(
@@ -46,6 +44,25 @@ async def show_calls(request: Request, page: PageRequest) -> Response:
         stopped=stopped,
         problem=problem,
         unread=unread.describe(),
+    )
+
+
+def describe_stop(searched: int, *, found: bool) -> str:
+    """What a page says whose time ran out: where it got nowhere, a narrower filter may not help.
+
+    Args:
+        searched: Sessions that were looked through.
+        found: Whether it has calls of the next one.
+    """
+    begin = f"Looked for {SECONDS:.0f} seconds"
+    if not searched and not found:
+        return (
+            f"{begin} and got through no session: a store does not answer just now (helix-temporal doctor "
+            "tells which), or the first conversation is very long. Calls may be missing."
+        )
+    return (
+        f"{begin}, through {count_of(searched, 'session')}; older ones were not looked at. "
+        "Narrow the filter by user, agent or time."
     )
 
 

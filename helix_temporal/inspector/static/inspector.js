@@ -82,9 +82,16 @@
 
   // ---- a link to something folded opens it ----
   function openTarget() {
-    if (!location.hash) return;
-    const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    const target = document.getElementById(location.hash.slice(1)); // our ids have nothing to decode
     if (target?.tagName === "DETAILS") target.open = true;
+  }
+
+  // ---- what became of a decision is told once: not on a reload, nor to who gets the link ----
+  function forgetSaid() {
+    const address = new URL(location.href);
+    if (!address.searchParams.has("said")) return;
+    address.searchParams.delete("said");
+    history.replaceState(history.state, "", address);
   }
 
   // ---- the newest is in sight while it grows, unless the reader has gone up ----
@@ -109,22 +116,81 @@
     }).observe(live, { childList: true, subtree: true, attributes: true, attributeFilter: ["open"] });
   }
 
+  // ---- a page is followed while it is seen: over HTTP/1.1 a browser has six connections to a host ----
+  const refusals = {
+    403: "you are not let in any more. Log in again; or, if the inspector was started anew, open the link that it printed",
+    404: "this session is not there any more",
+    503: "too many pages are followed, or a store is away; it is tried again",
+  };
+
+  function followLive(live) {
+    const status = document.getElementById("live-status");
+    let asked = false, connected = false;
+
+    function begin() {
+      if (asked || document.hidden) return;
+      asked = true;
+      live.dispatchEvent(new Event("follow"));
+    }
+
+    function tellLoss(code) {
+      status.textContent = `Not followed just now: ${refusals[code] ?? "no answer; it is tried again"}.`;
+    }
+
+    // The extension connects again by itself, once it was connected.
+    function retryFirst(code) {
+      if (connected) return;
+      tellLoss(code);
+      setTimeout(() => { asked = false; begin(); }, 3000);
+    }
+
+    live.addEventListener("htmx:sse:after:connection", () => { connected = true; });
+    live.addEventListener("htmx:sse:error", (event) => tellLoss(event.detail.status));
+    live.addEventListener("htmx:response:error", (event) => retryFirst(event.detail.ctx.response.status));
+    live.addEventListener("htmx:error", () => retryFirst());
+    document.addEventListener("visibilitychange", begin);
+    addEventListener("load", begin);
+  }
+
+  // ---- a decision is sent once: a second click would be told that somebody was faster ----
+  const answerTime = 40000; // the server answers within 30 seconds
+  let sentForm = null;
+
+  function sendOnce(event) {
+    const form = event.target;
+    if (form.method !== "post") return;
+    if (sentForm) { event.preventDefault(); return; }
+    sentForm = form;
+    tellSent(form, "Sent. Waiting for the session’s answer…");
+    setTimeout(() => allowSending("No answer came. Load the page anew to see what became of it."), answerTime);
+  }
+
+  function tellSent(form, text) {
+    const word = form.querySelector(".sent");
+    if (word) word.textContent = text;
+  }
+
+  function allowSending(text) {
+    if (sentForm) tellSent(sentForm, text);
+    sentForm = null;
+  }
+
   document.addEventListener("DOMContentLoaded", () => {
     document.getElementById("theme")?.addEventListener("click", switchTheme);
     document.addEventListener("click", (event) => {
       const data = event.target.closest("[data-copy], [data-copy-link]")?.dataset;
       if (data) copy(data.copyLink ? location.origin + data.copyLink : data.copy);
     });
-    document.addEventListener("submit", (event) => {
-      const word = event.target.querySelector(".sent");
-      if (word) word.textContent = "Sent. Waiting for the session’s answer…";
-    });
+    document.addEventListener("submit", sendOnce);
+    addEventListener("pageshow", () => allowSending("")); // back in the history
     const write = () => document.querySelectorAll("time[data-ago]").forEach(writeAgo);
     setInterval(write, 15000);
     openTarget();
+    forgetSaid();
     addEventListener("hashchange", openTarget);
     const live = document.getElementById("live");
     if (live) {
+      followLive(live);
       keepInSight(live);
       keepFolds(live);
     }

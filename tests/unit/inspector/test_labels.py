@@ -3,9 +3,8 @@
 from helix_temporal.inspector import labels
 from helix_temporal.models.checkpoints import RunStatus
 from helix_temporal.models.states import ErrorInfo
-from helix_temporal.views.models import (
-    ConversationPage,
-)
+from helix_temporal.views.children import MAX_CHILDREN
+from helix_temporal.views.models import ConversationPage, SessionView
 from tests.unit.inspector._shown import attempt, overview, turn
 
 
@@ -56,3 +55,10 @@ def test_a_run_that_has_stored_nothing_yet_is_not_a_discarded_one() -> None:
     running, aborted = attempt(kept=False), attempt(kept=False, status=RunStatus.ABORTED)
     page = ConversationPage(session_id="s", thread_id="s", lost=(running, aborted))
     assert labels.list_lost(page) == (aborted,)
+
+
+def test_more_sub_agents_than_are_looked_at_are_not_counted_as_all() -> None:
+    """A page looks at 500; a planner that calls thousands has a tab that says so."""
+    session = SessionView(overview=overview(), children=tuple(f"c{n}" for n in range(MAX_CHILDREN)))
+    assert labels.count_children(session) == "500+"
+    assert labels.count_children(session.model_copy(update={"children": ("c",)})) == "1"

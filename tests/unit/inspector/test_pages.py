@@ -1,5 +1,6 @@
 """The pages over real stores: each link leads somewhere, and a page stays small whatever it shows."""
 
+import asyncio
 import html
 import re
 from collections.abc import AsyncIterator
@@ -10,9 +11,11 @@ import pytest
 from helix_temporal.client import SessionStores
 from helix_temporal.errors import StoreUnavailableError
 from helix_temporal.inspector import create_inspector
+from helix_temporal.inspector.pages import calls
 from helix_temporal.inspector.pages.errors import choose_words
 from helix_temporal.models.checkpoints import RunStatus
 from helix_temporal.stores.memory.usage import MemoryUsage
+from helix_temporal.stores.sessions import RowSessions
 from tests._sessions import memory_place
 from tests.unit.inspector._asking import holding_link
 from tests.unit.views._scene import Scene, Writer, answer, call, result, scene_over, user
@@ -150,6 +153,19 @@ async def test_a_long_text_is_cut_and_the_whole_is_a_click_away(
     assert "long end" in whole.text
 
 
+@pytest.mark.parametrize("depth", [65, 600, 900, 5000, 50_000])
+async def test_deep_json_is_a_small_page(scene: Scene, browser: httpx.AsyncClient, depth: int) -> None:
+    """Each level of it was a line, each further to the right: a text of 8 kB was a page of 1.6 MB."""
+    deep = '{"a":' * depth + "1" + "}" * depth
+    writer = await scene.begin("s1")
+    await writer.turn(user("u1"), answer("a1", "so", call(0)), result("a1", 0, deep), answer("a2"))
+    for path in ("/sessions/s1", "/sessions/s1/turns/1", "/calls?session=s1"):
+        page = await browser.get(path)
+        assert page.status_code == 200
+        assert "{&#34;a&#34;:{&#34;a&#34;:" in page.text
+        assert len(page.text) < 40_000 + 30 * depth
+
+
 async def test_the_newest_page_is_followed_and_older_ones_are_not(
     scene: Scene, browser: httpx.AsyncClient
 ) -> None:
@@ -242,6 +258,29 @@ async def test_a_session_that_is_not_there_is_told(browser: httpx.AsyncClient) -
     page = await browser.get("/sessions/gone")
     assert page.status_code == 404
     assert "session &#39;gone&#39; is not there" in page.text
+
+
+async def test_a_store_that_hangs_is_not_told_as_no_call(
+    scene: Scene, browser: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stores give up after five seconds, and the page after four: "No such call" was a lie."""
+
+    async def hang(store: object, query: object) -> None:
+        await asyncio.Event().wait()
+
+    await write_session(scene, "s1")
+    monkeypatch.setattr(calls, "SECONDS", 0.1)
+    monkeypatch.setattr(RowSessions, "list_sessions", hang)
+    page = await browser.get("/calls?failed=1")
+    assert page.status_code == 200
+    assert "a store does not answer" in page.text
+    assert "No such call" not in page.text
+
+
+def test_a_search_whose_time_runs_out_says_how_far_it_came() -> None:
+    """Whoever reads it knows whether a narrower filter would help, and that nothing is not none."""
+    assert "through 1\u202f200 sessions; older ones" in calls.describe_stop(1200, found=False)
+    assert "through 0 sessions; older ones" in calls.describe_stop(0, found=True)
 
 
 def test_a_store_that_is_away_is_named() -> None:

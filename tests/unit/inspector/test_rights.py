@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 import httpx
 import pytest
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.routing import Route
 
@@ -281,3 +282,16 @@ def next_page_in(text: str) -> str:
     found = re.search(r'rel="next" href="([^"]+)"', text)
     assert found is not None
     return html.unescape(found[1])
+
+
+async def test_a_stream_is_not_led_to_a_login(backends: Backends) -> None:
+    """A page that stayed open till the login ended read that of the login each second, as its stream."""
+
+    def authorise(request: Request) -> Viewer:
+        raise HTTPException(303, headers={"Location": "/login"})
+
+    async with asking(create_inspector(backends, authorise=authorise)) as browser:
+        page = await browser.get("/sessions/jo-1")
+        stream = await browser.get("/sessions/jo-1/live", headers={"Accept": "text/html, text/event-stream"})
+    assert (page.status_code, page.headers["location"]) == (303, "/login")
+    assert (stream.status_code, stream.headers.get("location")) == (403, None)

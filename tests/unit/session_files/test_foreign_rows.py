@@ -99,3 +99,19 @@ async def test_rows_are_redacted(name: str, conversation: str) -> None:
     assert "Done" not in text
     assert "look" not in text
     assert "[redacted]" in text
+
+
+@pytest.mark.parametrize("name", ["md", "openai", "af"])
+@pytest.mark.parametrize("depth", [63, 64, 65, 66, 900])
+@pytest.mark.parametrize("form", [('{"a":', "}"), ("[", "]")])
+async def test_deep_arguments_stop_no_export(name: str, depth: int, form: tuple[str, str]) -> None:
+    """A framework stores what a model asked for, and a message of ours may not be nested so deeply."""
+    deep = form[0] * depth + "1" + form[1] * depth
+    call = {"type": "function_call", "call_id": "a", "name": "look", "arguments": deep, "id": "fc_a"}
+    rows = [{"role": "user", "content": "Look"}, call]
+    stored = tuple(map(encode_message, messages_of("openai-agents/1", rows)))
+    async with open_memory(session_store="none") as stores:
+        await stores.threads.open(OpenThread("s", 1, "workflow"))
+        await stores.threads.append(StepAppend("s", 1, EMPTY, stored, commits=True))
+        text = (await export_bytes(stores, file_format=FORMATS[name])).decode()
+    assert form[0].replace('"', "") * 20 in "".join(each for each in text if each not in ' "\\\n')

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from helix_temporal.models.messages import (
     text_part,
     thinking_part,
 )
+from helix_temporal.models.states import CreateSession
 from helix_temporal.models.stored_messages import EMPTY, StoredMessage
 from helix_temporal.session.record import SessionRecord, encode_record
 from helix_temporal.session_files import FORMATS
@@ -109,10 +111,11 @@ async def test_an_agent_file_has_what_its_schema_asks_for() -> None:
     assert set(made) == lists
     [agent] = made["agents"]
     assert agent["system"] == "Be brief."
-    assert [each["role"] for each in agent["messages"]] == ["user", "assistant", "tool", "assistant"]
+    roles = [each["role"] for each in agent["messages"]]
+    assert roles == ["system", "user", "assistant", "tool", "assistant"]
     assert agent["in_context_message_ids"] == [each["id"] for each in agent["messages"]]
-    assert agent["messages"][1]["tool_calls"][0]["function"]["name"] == "find"
-    assert agent["messages"][2]["tool_returns"][0]["status"] == "error"
+    assert agent["messages"][2]["tool_calls"][0]["function"]["name"] == "find"
+    assert agent["messages"][3]["tool_returns"][0]["status"] == "error"
 
 
 async def test_an_agent_file_has_an_agent_a_session() -> None:
@@ -121,6 +124,37 @@ async def test_an_agent_file_has_an_agent_a_session() -> None:
         await make_tree(stores)
         made = json.loads(await export_bytes(stores, file_format=FORMATS["af"], children=True))
         assert [each["id"] for each in made["agents"]] == ["agent-0", "agent-1", "agent-2"]
+
+
+async def test_an_agent_file_passes_the_checks_of_lettas_import() -> None:
+    """It refuses a whole file for one name or id; what they must be is in its code alone."""
+    async with open_memory() as stores:
+        await make_tree(stores)
+        made = json.loads(await export_bytes(stores, file_format=FORMATS["af"], children=True))
+    agents = made["agents"]
+    names = [each["name"] for each in agents]
+    assert all(re.fullmatch("[A-Za-z0-9 _-]+", each) for each in names)
+    assert names[0] == "Where is my order"
+    assert agents[0]["description"] == "Where is my order? (session s)"
+    ids = [each["id"] for agent in agents for each in agent["messages"]]
+    assert len(set(ids)) == len(ids)
+    assert all(re.fullmatch("message-[0-9]+", each) for each in ids)
+
+
+async def test_an_agent_begins_with_its_instructions() -> None:
+    """Letta takes the first message for the system's, and writes its own text over it: it was the user's."""
+    made = json.loads(await _export("af", *TURN))
+    [agent] = made["agents"]
+    assert [each["role"] for each in agent["messages"]][:2] == ["system", "user"]
+    assert agent["messages"][1]["content"][0]["text"].startswith("What is this?")
+
+
+async def test_a_title_of_another_alphabet_leaves_an_agent_with_a_name() -> None:
+    """None of its characters may be in a name there."""
+    async with open_memory() as stores:
+        await stores.sessions.create_session("s", CreateSession(title="注文はどこ？"))
+        [agent] = json.loads(await export_bytes(stores, file_format=FORMATS["af"]))["agents"]
+    assert (agent["name"], agent["description"]) == ("session-0", "注文はどこ？ (session s)")
 
 
 @pytest.mark.parametrize("name", sorted(FORMATS))

@@ -1,5 +1,7 @@
 """Conversations that a framework wrote, shown as ours are: who says what, and each call with its result."""
 
+import json
+
 import pytest
 
 from tests.unit.models._foreign_rows import CONVERSATIONS
@@ -31,3 +33,24 @@ async def test_a_frameworks_conversation_is_read_by_turns(memory_scene: Scene, n
     assert {call.name for call in calls.values()} - {""} == {"look"}
     assert all(call.result_position is not None and call.result is not None for call in calls.values())
     assert (first.tool_calls, second.tool_calls) == (len(expected), 0)
+
+
+@pytest.mark.parametrize(
+    ("depth", "as_text"), [(100, True), (300, True), (900, True), (5000, True), (100, False), (900, False)]
+)
+async def test_deep_arguments_of_a_framework_are_shown(
+    memory_scene: Scene, depth: int, *, as_text: bool
+) -> None:
+    """Nobody checks what a framework stores; one row must not take the whole conversation off the page."""
+    deep = '{"a":' * depth + "1" + "}" * depth
+    row = {"type": "function_call", "call_id": "a", "name": "look", "arguments": deep, "id": "fc_a"}
+    rows = [{"role": "user", "content": "Look"}, row]
+    writer = await memory_scene.begin()
+    messages = messages_of("openai-agents/1", rows)
+    if not as_text:
+        text = messages[1].text.replace(json.dumps(deep), deep)
+        messages[1] = messages[1].model_copy(update={"content": text})
+    await writer.append(*messages)
+    (turn,) = (await memory_scene.views.read_turns("s1")).turns
+    (call,) = [call for each in turn.messages for call in each.calls]
+    assert '{"a":{"a":' in str(call.arguments)
