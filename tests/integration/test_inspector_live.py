@@ -424,7 +424,7 @@ async def test_a_decision_that_is_under_way_says_so(
 
 async def test_a_decision_is_sent_once(env: HelixEnv, desk: Desk, page: Page, inspector: Inspector) -> None:
     """A double click, and another button meanwhile: they were told that somebody was faster."""
-    (await wait_for_call(env, desk, "twice", "wipe")).cancel()
+    await wait_for_call(env, desk, "twice", "wipe")
     await follow(page, inspector, "twice")
     sent: list[str] = []
 
