@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from helix_temporal.backends import Backends
 from helix_temporal.cli._output import print_note
@@ -14,6 +14,7 @@ from helix_temporal.cli._store_checks import StoreUse, check_stores, is_database
 from helix_temporal.settings import Settings
 
 R = TypeVar("R")
+_NO_ARCHIVE: Final = {"s3_bucket": None, "cold_directory": None, "archive": "eventual"}
 
 
 def run_with_backends(
@@ -34,6 +35,8 @@ def run_with_backends(
     async def run() -> R:
         settings = Settings.from_env(os.environ)
         check_stores(settings, use)
+        if use is StoreUse.LISTS:
+            settings = settings.model_copy(update=_NO_ARCHIVE)
         if read_v1:
             settings = settings.model_copy(update={"read_v1": True})
         with _place_for_database(settings, use) as placed:

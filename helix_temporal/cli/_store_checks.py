@@ -12,13 +12,16 @@ class StoreUse(Enum):
     Attributes:
         THREADS: It reads threads, or changes the archive alone: an archive without a hot store has them, too.
         HOT_THREADS: It works on the hot store.
-        SESSIONS: It reads what stands in the session store or beside it: lists, checkpoints, usage.
+        LISTS: It reads rows of the session store, no thread and no archive: what the archive takes to open
+            (a client of S3, 25 MB) is left out.
+        SESSIONS: It reads what stands in the session store or beside it: checkpoints, usage.
         WRITING: It writes sessions: threads, state, runs and usage.  A database that is not there is made.
         TRIAL: It looks whether it could write sessions.  A database that is not there is an empty one.
     """
 
     THREADS = auto()
     HOT_THREADS = auto()
+    LISTS = auto()
     SESSIONS = auto()
     WRITING = auto()
     TRIAL = auto()
@@ -30,8 +33,8 @@ def check_stores(settings: Settings, use: StoreUse) -> None:
     Raises:
         InvalidConfigError: It would be in this process's own memory; or the database is not there.
     """
-    check_threads_shared(settings, in_archive=use in {StoreUse.THREADS, StoreUse.SESSIONS})
-    if settings.state_in == "memory" and use in {StoreUse.SESSIONS, StoreUse.WRITING, StoreUse.TRIAL}:
+    check_threads_shared(settings, in_archive=use in {StoreUse.THREADS, StoreUse.LISTS, StoreUse.SESSIONS})
+    if settings.state_in == "memory" and use not in {StoreUse.THREADS, StoreUse.HOT_THREADS}:
         raise InvalidConfigError(
             "there is no store of state and usage that this command can reach; set what the session "
             "workers have of HELIX_POSTGRES_DSN, HELIX_REDIS_URL, HELIX_DATA_DIRECTORY"

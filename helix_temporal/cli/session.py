@@ -98,15 +98,14 @@ def list_sessions(
         need=_choose_need(waiting=waiting, failed=failed, behind=behind),
         roots=roots,
     )
+    use = StoreUse.SESSIONS if behind else StoreUse.LISTS
     if not everything:
-        page = read_sessions(
-            lambda views: views.list_sessions(wanted, limit=limit, cursor=cursor), StoreUse.SESSIONS
-        )
+        page = read_sessions(lambda views: views.list_sessions(wanted, limit=limit, cursor=cursor), use)
         print_output(page, lambda found: _print_page(found, wanted), as_json=as_json)
         return
     if cursor is not None:
         raise typer.BadParameter("--all begins with the newest", param_hint="--cursor")
-    read_sessions(lambda views: _print_all(views, wanted, as_json=as_json), StoreUse.SESSIONS)
+    read_sessions(lambda views: _print_all(views, wanted, as_json=as_json), use)
 
 
 def parse_pairs(pairs: Iterable[str]) -> dict[str, str]:

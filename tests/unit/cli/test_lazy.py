@@ -1,15 +1,21 @@
 """Lists of commands bring nothing along that only commands need."""
 
+import asyncio
+import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Final
 
 import pytest
 from typer.core import TyperGroup
 from typer.main import get_command
 
+from helix_temporal.backends import Backends
 from helix_temporal.cli._lazy import LazyCommand, Row
 from helix_temporal.cli.commands import COMMANDS, GROUPS, app
+from helix_temporal.models.states import CreateSession
+from helix_temporal.settings import Settings
 from tests.unit.cli._schemas import SERVES
 
 MODULES: Final = """
@@ -67,3 +73,27 @@ def test_a_group_lists_its_commands_by_name() -> None:
     assert isinstance(root, TyperGroup)
     context = root.make_context("helix-temporal", ["session"])
     assert root.list_commands(context) == sorted([*COMMANDS, *GROUPS])
+
+
+async def test_a_list_of_sessions_opens_no_archive(tmp_path: Path) -> None:
+    """The client of S3 alone takes 25 MB: a list needs the rows of the session store, and no more."""
+    backends = Backends(Settings(data_directory=tmp_path))
+    await backends.sessions.create_session("s", CreateSession(user_id="u"))
+    await backends.close()
+    stores = {
+        "HELIX_DATA_DIRECTORY": str(tmp_path),
+        "HELIX_S3_BUCKET": "none",
+        "HELIX_S3_ENDPOINT": "http://127.0.0.1:1",
+        "HELIX_ARCHIVE": "required",
+    }
+    for command in (["session", "list"], ["session", "list", "--all"]):
+        found = await asyncio.to_thread(
+            subprocess.run,
+            [sys.executable, "-c", MODULES, *command, "--json"],
+            env=os.environ | stores,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (found.returncode, '"u"' in found.stdout) == (0, True), found.stderr[:500]
+        assert "aioboto3" not in found.stderr.split()
