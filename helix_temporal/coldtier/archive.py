@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import logging
 import secrets
+import uuid
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
@@ -99,7 +100,7 @@ class Archive:
 
     async def tell_time(self) -> float | None:
         """What time it is by the store's clock, by which its objects are dated; None if it dates none."""
-        key = f"{self.layout.probe_prefix()}clock/{secrets.token_hex(16)}"
+        key = f"{self.layout.probe_prefix()}clock/{uuid.uuid4().hex}"
         await self.blobs.put(key, b"")
         try:
             return max([info.modified or 0.0 async for info in self.blobs.list(key)], default=0.0) or None

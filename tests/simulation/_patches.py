@@ -4,6 +4,7 @@ import random
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from itertools import count
 from types import ModuleType, SimpleNamespace
 from typing import Any
 from unittest.mock import patch
@@ -58,6 +59,9 @@ def simulated(chance: random.Random, clock: Callable[[], float], *, keeps_answer
         for module in (archive, record_packs):
             stack.enter_context(patch.object(module, "secrets", token))
         stack.enter_context(patch.object(_retries, "random", chance))
+        names = count()
+        unique = SimpleNamespace(uuid4=lambda: SimpleNamespace(hex=f"{next(names):032x}"))
+        stack.enter_context(patch.object(archive, "uuid", unique))
         if not keeps_answers:
             stack.enter_context(patch.object(kept_answers, "STORE_AWAY_PAUSES", ()))
         numbers = iter(range(1, 1_000_000))
