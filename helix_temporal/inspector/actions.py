@@ -29,6 +29,7 @@ from helix_temporal.errors import (
     SessionTerminatedError,
     StoreUnavailableError,
     TooLargeError,
+    UnknownEncodingError,
 )
 from helix_temporal.inspector.access import Action
 from helix_temporal.inspector.defences import check_form
@@ -56,6 +57,12 @@ class Outcome:
     tone: Tone
 
 
+_NO_CODEC: Final = (
+    "The session's payloads are encoded, and this inspector's Temporal client lacks the codec of the workers. "
+    "The program helix-temporal inspect takes none: mount create_inspector(client=SessionClient(…)) with a "
+    "client that has the workers' data converter."
+)
+
 OUTCOMES: Final[Mapping[str, Outcome]] = {
     "approved": Outcome("Approved. The tool runs.", "good"),
     "denied": Outcome("Denied. The model is told.", "good"),
@@ -79,6 +86,8 @@ OUTCOMES: Final[Mapping[str, Outcome]] = {
     ),
     "store-away": Outcome("A store is away. Nothing has been confirmed; look again in a minute.", "bad"),
     "over": Outcome("The session has expired or was terminated; nothing was changed.", "bad"),
+    "no-codec": Outcome(f"{_NO_CODEC} Nothing was changed.", "bad"),
+    "no-codec-stop": Outcome(f"{_NO_CODEC} Whether the turn stops is not known.", "bad"),
     "refused": Outcome("The session refused it; nothing was changed. The server's log says why.", "bad"),
     "too-large": Outcome("The result is too large: at most 1 MiB; nothing was changed.", "bad"),
 }
@@ -263,6 +272,9 @@ def name_error(error: Exception, action: Action) -> str:
     """Which outcome an error is: what is not there any more is the turn of a stop, and else the call."""
     if isinstance(error, NotFoundError):
         return "not-running" if action == "stop" else "not-waiting"
+    if isinstance(error, UnknownEncodingError):
+        # What is answered is read first; a stop is sent first, and only its reply is unread.
+        return "no-codec-stop" if action == "stop" else "no-codec"
     return next((name for kinds, name in _ERRORS if isinstance(error, kinds)), "temporal-away")
 
 

@@ -10,7 +10,12 @@ import pytest
 from temporalio.client import Client
 
 from helix_temporal.client import SessionClient
-from helix_temporal.errors import AgentNotServedError, SessionNotFoundError, TooLargeError
+from helix_temporal.errors import (
+    AgentNotServedError,
+    SessionNotFoundError,
+    TooLargeError,
+    UnknownEncodingError,
+)
 from helix_temporal.inspector import create_inspector
 from helix_temporal.inspector.actions import OUTCOMES, find_call_that_waited, name_error, read_result
 from helix_temporal.models.states import PendingClientToolCall
@@ -129,6 +134,7 @@ def test_what_is_not_there_is_told_as_what_was_asked_for() -> None:
         (TooLargeError("too large"), "too-large"),
         (TimeoutError(), "no-worker"),
         (AgentNotServedError("nobody"), "refused"),
+        (UnknownEncodingError("binary/x"), "no-codec-stop"),
     ],
 )
 def test_each_error_has_words_on_the_page(error: Exception, name: str) -> None:
