@@ -32,6 +32,11 @@ _REFUSALS: Final = {
         "There is nothing at this address, or it is not yours to see.",
         "It may have been deleted meanwhile, or its id has another spelling.",
     ),
+    429: Refusal(
+        "Too many pages are followed",
+        "So many conversations are open and in sight that this one can’t be followed as well.",
+        "Close some of them, or load this page again later: what is stored is shown all the same.",
+    ),
     503: Refusal(
         "A store does not answer",
         "What this page shows lies in a store that can’t be reached just now.",

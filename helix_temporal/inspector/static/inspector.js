@@ -120,7 +120,8 @@
   const refusals = {
     403: "you are not let in any more. Log in again; or, if the inspector was started anew, open the link that it printed",
     404: "this session is not there any more",
-    503: "too many pages are followed, or a store is away; it is tried again",
+    429: "too many pages are followed at once; close some of them, it is tried again",
+    503: "a store is away; it is tried again",
   };
 
   function followLive(live) {
