@@ -292,6 +292,17 @@ async def test_whoever_decides_sees_for_which_session(scene: Scene, browser: htt
         assert "agent <strong>cashier" in card
 
 
+async def test_without_an_archive_nothing_is_behind(scene: Scene, browser: httpx.AsyncClient) -> None:
+    """The page said "8 not archived yet" in orange, and had a legend "Archive"."""
+    await write_session(scene, "s")
+    page = (await browser.get("/sessions/s/storage")).text
+    assert "not archived yet" not in page
+    assert 'class="hot"' not in page
+    assert "swatch hot" not in page
+    assert "There is no archive" in page
+    assert "Verify now" not in page
+
+
 def test_a_search_whose_time_runs_out_says_how_far_it_came() -> None:
     """Whoever reads it knows whether a narrower filter would help, and that nothing is not none."""
     assert "through 1\u202f200 sessions; older ones" in calls.describe_stop(1200, found=False)
