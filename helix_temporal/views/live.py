@@ -2,7 +2,8 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator
+import time
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import replace
 from typing import Final
 
@@ -21,8 +22,8 @@ from helix_temporal.views.access import ViewedSessions
 
 _PAUSES: Final = (0.02, 0.05, 0.1, 0.1, 0.25)
 """Seconds between looks for a stream that is not there, or whose store does not answer."""
-_FAILURES: Final = 30
-"""Looks in a row that a store may leave without an answer: about half a minute."""
+_PATIENCE: Final = 30.0
+"""Seconds for which a store may be away: one that refuses at once is asked hundreds of times meanwhile."""
 _BEGIN: Final = b'"run_started"'
 _SUB_AGENT: Final = b'"subagent_'
 """Chunks are looked for by their bytes first: most are pieces of text, which nobody has to parse for this."""
@@ -96,27 +97,52 @@ async def follow_session(
     store = require_stream_store(viewed)
     await viewed.load_state(session_id)
     place = await find_live_place(viewed, session_id) if after is None else after
-    failures = looks = 0
+    outage, looks = Outage(), 0
     while True:
         try:
             async with contextlib.aclosing(_read_stream(store, session_id, place)) as chunks:
                 async for stored in chunks:
                     if _BEGIN in stored.body:
                         await viewed.load_state(session_id)
-                    place, failures, looks = stored.sequence, 0, 0
+                    outage.end()
+                    place, looks = stored.sequence, 0
                     yield await _hide_sub_session(viewed, stored)
             if looks % len(_PAUSES) == 0 and await viewed.find_state(session_id) is None:
                 return
-            failures = 0
+            outage.end()
         except StreamNotFoundError:
             # Deleted, or expired: what comes now begins anew.
             place = 0
         except (StreamDroppedError, StoreUnavailableError):
-            failures += 1
-            if failures >= _FAILURES:
+            if outage.add_failure():
                 raise
         await asyncio.sleep(_PAUSES[min(looks, len(_PAUSES) - 1)])
         looks += 1
+
+
+class Outage:
+    """A store that does not answer: failures that follow each other.
+
+    Args:
+        clock: Seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._began = self._failed = float("-inf")
+
+    def add_failure(self) -> bool:
+        """Whether the store has been away for too long."""
+        now = self._clock()
+        if now - self._failed > _PATIENCE:
+            # Between the two it answered, and had nothing to tell.
+            self._began = now
+        self._failed = now
+        return now - self._began >= _PATIENCE
+
+    def end(self) -> None:
+        """The store has answered."""
+        self._failed = float("-inf")
 
 
 async def _hide_sub_session(viewed: ViewedSessions, stored: StoredChunk) -> StoredChunk:

@@ -14,7 +14,7 @@ from helix_temporal.cli.outputs import CleanupReport
 from helix_temporal.models.states import CreateSession, SessionState, SessionStatus, WorkspaceRef
 from helix_temporal.settings import Settings
 from helix_temporal.stores.protocols.sessions import SessionStore
-from helix_temporal.worker import connect
+from helix_temporal.worker import connect_without_metrics
 
 R = TypeVar("R")
 LATE = CreateSession(expires_at=1)
@@ -102,9 +102,9 @@ def test_temporal_is_connected_to_once(variables: dict[str, str], monkeypatch: p
 
     async def connect_and_count(settings: Settings) -> Any:
         connected.append(settings)
-        return await connect(settings)
+        return await connect_without_metrics(settings)
 
-    monkeypatch.setattr("helix_temporal.cli.cleanup.connect", connect_and_count)
+    monkeypatch.setattr("helix_temporal.cli.cleanup.connect_without_metrics", connect_and_count)
     assert table(cleanup(variables, "--expired"))["ended now"] == 3
     assert len(connected) == 1
 

@@ -126,12 +126,13 @@
 
   function followLive(live) {
     const status = document.getElementById("live-status");
-    let asked = false, connected = false;
+    let asked = false, connected = false, pause = 2000;
 
     function begin() {
       if (asked || document.hidden) return;
       asked = true;
       live.dispatchEvent(new Event("follow"));
+      setTimeout(() => { if (!connected) tellLoss(); }, 10000);
     }
 
     function tellLoss(code) {
@@ -142,7 +143,8 @@
     function retryFirst(code) {
       if (connected) return;
       tellLoss(code);
-      setTimeout(() => { asked = false; begin(); }, 3000);
+      setTimeout(() => { asked = false; begin(); }, pause);
+      pause = Math.min(2 * pause, 30000);
     }
 
     live.addEventListener("htmx:sse:after:connection", () => { connected = true; });
@@ -155,7 +157,7 @@
 
   // ---- a decision is sent once: a second click would be told that somebody was faster ----
   const answerTime = 40000; // the server answers within 30 seconds
-  let sentForm = null;
+  let sentForm = null, patience;
 
   function sendOnce(event) {
     const form = event.target;
@@ -163,7 +165,7 @@
     if (sentForm) { event.preventDefault(); return; }
     sentForm = form;
     tellSent(form, "Sent. Waiting for the session’s answer…");
-    setTimeout(() => allowSending("No answer came. Load the page anew to see what became of it."), answerTime);
+    patience = setTimeout(() => allowSending("No answer came. Load the page anew to see what became of it."), answerTime);
   }
 
   function tellSent(form, text) {
@@ -172,6 +174,7 @@
   }
 
   function allowSending(text) {
+    clearTimeout(patience);
     if (sentForm) tellSent(sentForm, text);
     sentForm = null;
   }

@@ -17,6 +17,7 @@ from helix_temporal.errors import (
 )
 from helix_temporal.models.checkpoints import NewRun, RunChange, RunStatus
 from helix_temporal.models.streams import RunEnded, RunStarted, StoredChunk, TextChunk
+from helix_temporal.views import live
 from helix_temporal.views.sessions import SessionViews
 from tests.unit.views._backends import PLACES, create, open_stores, read_refusal
 
@@ -146,16 +147,18 @@ async def test_what_is_not_kept_any_more_is_told(stores: Backends) -> None:
             await take(chunks, 1)
 
 
+@pytest.mark.parametrize("failures", [3, 100])
 async def test_a_store_that_fails_for_a_moment_loses_nothing(
-    stores: Backends, monkeypatch: pytest.MonkeyPatch
+    stores: Backends, monkeypatch: pytest.MonkeyPatch, failures: int
 ) -> None:
-    """Each chunk comes once, whatever the connection did."""
+    """Each chunk comes once; a server that starts again refuses at once, hundreds of times."""
+    monkeypatch.setattr(live, "_PAUSES", (0.001,))
     assert stores.streams is not None
     opened, open_reader = [0], stores.streams.create_resumable_reader
 
     async def fail_at_first(*arguments: object, **named: object) -> object:
         opened[0] += 1
-        if opened[0] < 4:
+        if opened[0] <= failures:
             raise StoreUnavailableError("no connection")
         return await open_reader(*arguments, **named)  # type: ignore[arg-type]
 
@@ -163,7 +166,32 @@ async def test_a_store_that_fails_for_a_moment_loses_nothing(
     await say(stores, "old")
     async with contextlib.aclosing(SessionViews(stores).follow_session("s", 0)) as chunks:
         assert await take(chunks, 3) == ["run_started", "old", "run_ended"]
-    assert opened[0] == 4
+    assert opened[0] == failures + 1
+
+
+async def test_a_store_that_stays_away_is_told(stores: Backends, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits for ever before a page that says "Following"."""
+
+    async def fail(*arguments: object, **named: object) -> object:
+        raise StoreUnavailableError("no connection")
+
+    assert stores.streams is not None
+    monkeypatch.setattr(stores.streams, "create_resumable_reader", fail)
+    monkeypatch.setattr(live, "_PAUSES", (0.001,))
+    monkeypatch.setattr(live, "_PATIENCE", 0.1)
+    with pytest.raises(StoreUnavailableError):
+        await take(SessionViews(stores).follow_session("s", 0), 1)
+
+
+def test_an_outage_of_long_ago_does_not_count() -> None:
+    """A session is silent for hours between two restarts of its store; each is waited for."""
+    seconds = [0.0]
+    outage = live.Outage(lambda: seconds[0])
+    told = []
+    for at in (0, 10, 20, 3600, 3615, 3629, 3631):
+        seconds[0] = at
+        told.append(outage.add_failure())
+    assert told == [False] * 6 + [True]
 
 
 async def test_a_viewer_who_loses_the_right_sees_no_further_turn(stores: Backends) -> None:
