@@ -85,7 +85,11 @@ OUTCOMES: Final[Mapping[str, Outcome]] = {
     "not-running": Outcome(
         "This turn does not run any more: the session went on. Nothing was changed.", "wait"
     ),
-    "no-worker": Outcome("No worker took it up. Nothing has been confirmed; look again in a minute.", "bad"),
+    "no-worker": Outcome(
+        "No worker took it up. Nothing has been confirmed: see whether the session's workers run, or start "
+        "one (helix-temporal worker), and look again in a minute.",
+        "bad",
+    ),
     "temporal-away": Outcome(
         "Temporal does not answer. Nothing has been confirmed; look again in a minute.", "bad"
     ),

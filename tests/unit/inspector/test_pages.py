@@ -303,6 +303,14 @@ async def test_without_an_archive_nothing_is_behind(scene: Scene, browser: httpx
     assert "Verify now" not in page
 
 
+@pytest.mark.parametrize("path", ["/?since=soon", "/calls?since=soon"])
+async def test_a_date_that_is_none_is_all_that_is_told(browser: httpx.AsyncClient, path: str) -> None:
+    """Below the error the page said "No session matches", as if the filter had been understood."""
+    page = (await browser.get(path)).text
+    assert "since: " in page
+    assert "Take something out of the filter" not in page
+
+
 def test_a_search_whose_time_runs_out_says_how_far_it_came() -> None:
     """Whoever reads it knows whether a narrower filter would help, and that nothing is not none."""
     assert "through 1\u202f200 sessions; older ones" in calls.describe_stop(1200, found=False)
