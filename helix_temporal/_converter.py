@@ -256,7 +256,7 @@ def _find_unknown_encoding(converter: PayloadConverter, payloads: Sequence[Paylo
     """The first encoding that none of the converter's parts reads; None for a converter without parts."""
     if not isinstance(converter, CompositePayloadConverter):
         return None
-    given = (each.metadata.get("encoding", b"") for each in payloads if each is not None)
+    given = (each.metadata.get("encoding", b"") for each in payloads)
     return next((each.decode(errors="replace") for each in given if each not in converter.converters), None)
 
 

@@ -151,6 +151,15 @@ def test_each_error_has_words_on_the_page(error: Exception, name: str) -> None:
     assert name in OUTCOMES
 
 
+def test_an_answer_that_was_not_sent_for_lack_of_a_codec_changed_nothing() -> None:
+    """The session is read before it is answered; a stop is sent first, and only its reply is unread."""
+    lacks = UnknownEncodingError("binary/x")
+    assert name_error(lacks, "approve") == name_error(lacks, "answer") == "no-codec"
+    assert "Nothing was changed" in OUTCOMES["no-codec"].text
+    assert "create_inspector(client=" in OUTCOMES["no-codec"].text
+    assert "Nothing was changed" not in OUTCOMES["no-codec-stop"].text
+
+
 RESULTS = [
     ("plain", "plain"),
     ("12", "12"),
