@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Final, Self, get_args
 from pydantic import BaseModel, TypeAdapter
 from pydantic_core import PydanticSerializationError, SchemaSerializer
 from pydantic_core.core_schema import any_schema
+from temporalio import workflow
 from temporalio.api.common.v1 import Payload
 from temporalio.api.failure.v1 import Failure
 from temporalio.common import RawValue
@@ -29,7 +30,7 @@ from temporalio.converter import (
 )
 from temporalio.exceptions import ApplicationError
 
-from helix_temporal.errors import InvalidConfigError
+from helix_temporal.errors import InvalidConfigError, UnknownEncodingError
 from helix_temporal.models.sessions import SessionOptions
 
 FORM: Final = "helix-form"
@@ -198,7 +199,7 @@ class HelixPayloadConverter(PayloadConverter, WithSerializationContext):
         hints: list[Any] = type_hints or []
         pairs = list(zip_longest(payloads, hints))
         if not any(payload is not None and _is_compact(payload, hint) for payload, hint in pairs):
-            return self._user.from_payloads(payloads, type_hints)
+            return self._read_users(payloads, type_hints)
         return [self._from_payload(payload, hint) for payload, hint in pairs]
 
     def with_context(self, context: SerializationContext) -> Self:
@@ -220,7 +221,18 @@ class HelixPayloadConverter(PayloadConverter, WithSerializationContext):
     def _from_payload(self, payload: Payload, hint: Any) -> Any:
         if _is_compact(payload, hint):
             return self._own.from_payload(payload, hint)
-        return self._user.from_payloads([payload], None if hint is None else [hint])[0]
+        return self._read_users([payload], None if hint is None else [hint])[0]
+
+    def _read_users(self, payloads: Sequence[Payload], type_hints: list[type] | None) -> list[Any]:
+        try:
+            return self._user.from_payloads(payloads, type_hints)
+        except KeyError as error:
+            unknown = _find_unknown_encoding(self._user, payloads)
+            # In a workflow an error of the pack's would end the session; any other has its task tried again,
+            # and a worker that has the codec goes on.
+            if unknown is None or workflow.in_workflow():
+                raise
+            raise _unknown_encoding_error(unknown) from error
 
 
 def _or_pydantic(converter: EncodingPayloadConverter) -> EncodingPayloadConverter:
@@ -238,6 +250,22 @@ def _is_compact(payload: Payload, hint: Any) -> bool:
     if payload.metadata.get(FORM) == COMPACT:
         return True
     return isinstance(hint, type) and _is_own(hint) and payload.metadata.get("encoding") == b"json/plain"
+
+
+def _find_unknown_encoding(converter: PayloadConverter, payloads: Sequence[Payload]) -> str | None:
+    """The first encoding that none of the converter's parts reads; None for a converter without parts."""
+    if not isinstance(converter, CompositePayloadConverter):
+        return None
+    given = (each.metadata.get("encoding", b"") for each in payloads)
+    return next((each.decode(errors="replace") for each in given if each not in converter.converters), None)
+
+
+def _unknown_encoding_error(encoding: str) -> UnknownEncodingError:
+    return UnknownEncodingError(
+        f"payloads are in the encoding {encoding[:80]!r}, which this client's data converter does not know; "
+        "give Client.connect(data_converter=…) the data converter of the workers, with its payload codec",
+        encoding=encoding[:80],
+    )
 
 
 def _names_model(hint: Any) -> bool:

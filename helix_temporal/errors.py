@@ -7,7 +7,7 @@
     ├── InvalidReferenceError
     ├── InvalidConfigError
     │   ├── NotServedError · AgentNotServedError                           (retryable)
-    │   └── ForeignDeploymentError
+    │   └── ForeignDeploymentError · UnknownEncodingError
     ├── NotFoundError
     │   ├── ThreadNotFoundError · SessionNotFoundError · CheckpointNotFoundError · StreamNotFoundError
     │   └── PayloadNotFoundError
@@ -100,6 +100,13 @@ class AgentNotServedError(NotServedError):
 
 class ForeignDeploymentError(InvalidConfigError):
     """A session belongs to another deployment, or to other stores, than the process that was asked."""
+
+
+class UnknownEncodingError(InvalidConfigError):
+    """Payloads are in an encoding that the client does not know: it lacks the workers' payload codec.
+
+    A request whose answer it is may have taken effect.  ``facts`` has ``encoding``.
+    """
 
 
 class TooLargeError(HelixError):

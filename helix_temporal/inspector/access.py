@@ -135,8 +135,12 @@ def set_cookie(request: Request, response: Response, name: str, value: str) -> N
 
 
 def _name_cookie(request: Request, name: str) -> str:
-    """A cookie of this port's: browsers send cookies to all ports of a host."""
-    port = find_port(request.scope)
+    """On this machine a cookie of this port's: browsers send cookies to all ports of a host.
+
+    Behind a balancer the next request may get to a server on another port, and each knows who asks.
+    """
+    is_local = isinstance(request.app.state.access, LocalAccess)
+    port = find_port(request.scope) if is_local else None
     return f"helix_inspector_{name}_{port}" if port else f"helix_inspector_{name}"
 
 

@@ -29,11 +29,12 @@ from helix_temporal.errors import (
     SessionTerminatedError,
     StoreUnavailableError,
     TooLargeError,
+    UnknownEncodingError,
 )
 from helix_temporal.inspector.access import Action
 from helix_temporal.inspector.defences import check_form
 from helix_temporal.inspector.page_request import PageRequest
-from helix_temporal.models.waiting import ToolApproval, find_waiting_call
+from helix_temporal.models.waiting import INTERRUPTED, WENT_ON, ToolApproval, find_waiting_call
 from helix_temporal.views.models import CallStatus, ConversationCall, ConversationTurn, SessionView
 from helix_temporal.web.statuses import BAD_REQUEST_ERRORS, describe_fields
 
@@ -56,6 +57,12 @@ class Outcome:
     tone: Tone
 
 
+_NO_CODEC: Final = (
+    "The session's payloads are encoded, and this inspector's Temporal client lacks the workers' codec. "
+    "The program helix-temporal inspect takes none: mount create_inspector(client=SessionClient(…)) with a "
+    "client that has the workers' data converter."
+)
+
 OUTCOMES: Final[Mapping[str, Outcome]] = {
     "approved": Outcome("Approved. The tool runs.", "good"),
     "denied": Outcome("Denied. The model is told.", "good"),
@@ -65,6 +72,11 @@ OUTCOMES: Final[Mapping[str, Outcome]] = {
     "already": Outcome(
         "Somebody answered this call before you. The turn below shows how; nothing was changed.", "wait"
     ),
+    "unanswered": Outcome(
+        "The turn ended before anybody answered this call: it was stopped, or went on without. "
+        "Nothing was changed.",
+        "wait",
+    ),
     "already-denied": Outcome("Somebody denied this call before you; nothing was changed.", "wait"),
     "expired": Outcome("The call's deadline has passed; nothing was changed.", "wait"),
     "not-waiting": Outcome(
@@ -73,18 +85,28 @@ OUTCOMES: Final[Mapping[str, Outcome]] = {
     "not-running": Outcome(
         "This turn does not run any more: the session went on. Nothing was changed.", "wait"
     ),
-    "no-worker": Outcome("No worker took it up. Nothing has been confirmed; look again in a minute.", "bad"),
+    "no-worker": Outcome(
+        "No worker took it up. Nothing has been confirmed: see whether the session's workers run, or start "
+        "one (helix-temporal worker), and look again in a minute.",
+        "bad",
+    ),
     "temporal-away": Outcome(
         "Temporal does not answer. Nothing has been confirmed; look again in a minute.", "bad"
     ),
     "store-away": Outcome("A store is away. Nothing has been confirmed; look again in a minute.", "bad"),
     "over": Outcome("The session has expired or was terminated; nothing was changed.", "bad"),
+    "no-codec": Outcome(f"{_NO_CODEC} Nothing was changed.", "bad"),
+    "no-codec-stop": Outcome(f"{_NO_CODEC} Whether the turn stops is not known.", "bad"),
     "refused": Outcome("The session refused it; nothing was changed. The server's log says why.", "bad"),
     "too-large": Outcome("The result is too large: at most 1 MiB; nothing was changed.", "bad"),
 }
 
-_FIRST: Final[Mapping[CallStatus, str]] = {"denied": "already-denied", "expired": "expired"}
-"""By a call's status: what somebody did before."""
+_FIRST: Final[Mapping[CallStatus, str]] = {
+    "denied": "already-denied",
+    "expired": "expired",
+    "unanswered": "unanswered",
+}
+"""By a call's status: what became of it before."""
 _TURNS: Final = 3
 """A session remembers calls of its newest turns alone."""
 
@@ -180,6 +202,8 @@ class SessionActions:
         approval = ToolApproval(
             approval_id=call_id, approved=decision == "approve", reason=form.get("reason") or None
         )
+        if not is_waiting(session, call_id):
+            return await self._tell_end(page, session, call_id)
         handle = self._client.session(session.overview.session_id)
         reply = await handle.submit_approval(approval)
         if reply.status != "submitted":
@@ -190,6 +214,8 @@ class SessionActions:
         call_id = _require(form, "call_id")
         if decided_on_another(session, call_id, form.get("run_id")):
             return "not-waiting"
+        if not is_waiting(session, call_id):
+            return await self._tell_end(page, session, call_id)
         handle = self._client.session(session.overview.session_id)
         reply = await handle.submit_tool_result(call_id, read_result(form.get("result", "")))
         return (
@@ -212,14 +238,16 @@ class SessionActions:
         self, page: PageRequest, session: SessionView, call_id: str, reply: SubmitReply
     ) -> str:
         if reply.status == "already_completed":
-            return await self._tell_first(page, session, call_id)
+            return await self._tell_end(page, session, call_id, unknown="already")
         return "expired" if reply.status == "expired" else "not-waiting"
 
-    async def _tell_first(self, page: PageRequest, session: SessionView, call_id: str) -> str:
-        """How a call was answered that does not wait any more, by its result in the thread."""
+    async def _tell_end(
+        self, page: PageRequest, session: SessionView, call_id: str, unknown: str = "not-waiting"
+    ) -> str:
+        """What became of a call that does not wait any more, by its result in the thread."""
         newest = await page.views.read_turns(session.overview.session_id, limit=_TURNS)
         call = find_call_that_waited(newest.turns, call_id)
-        return "already" if call is None else _FIRST.get(call.status, "already")
+        return unknown if call is None else name_end(call)
 
 
 def find_call_that_waited(turns: Iterable[ConversationTurn], call_id: str) -> ConversationCall | None:
@@ -232,11 +260,20 @@ def find_call_that_waited(turns: Iterable[ConversationTurn], call_id: str) -> Co
     return None
 
 
-def decided_on_another(session: SessionView, call_id: str, run_id: str | None) -> bool:
-    """Whether the call waits in another run than that of the page it was decided on.
+def name_end(call: ConversationCall) -> str:
+    """Which outcome it is that a call does not wait any more."""
+    if call.status == "failed" and (call.error or "").startswith((INTERRUPTED, WENT_ON)):
+        return "unanswered"
+    return _FIRST.get(call.status, "already")
 
-    A call that doesn't wait is left to the session, which remembers how it was answered.
-    """
+
+def is_waiting(session: SessionView, call_id: str) -> bool:
+    """Whether the stores say that the call waits; an answer to another one would start an ended session."""
+    return any(each.call_id == call_id for each in session.waiting)
+
+
+def decided_on_another(session: SessionView, call_id: str, run_id: str | None) -> bool:
+    """Whether the call waits in another run than that of the page it was decided on."""
     return any(
         each.call_id == call_id and run_id and each.run_id not in {None, run_id} for each in session.waiting
     )
@@ -263,6 +300,9 @@ def name_error(error: Exception, action: Action) -> str:
     """Which outcome an error is: what is not there any more is the turn of a stop, and else the call."""
     if isinstance(error, NotFoundError):
         return "not-running" if action == "stop" else "not-waiting"
+    if isinstance(error, UnknownEncodingError):
+        # What is answered is read first; a stop is sent first, and only its reply is unread.
+        return "no-codec-stop" if action == "stop" else "no-codec"
     return next((name for kinds, name in _ERRORS if isinstance(error, kinds)), "temporal-away")
 
 

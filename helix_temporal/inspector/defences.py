@@ -37,6 +37,15 @@ HEADERS: Final[Mapping[str, str]] = {
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
 }
 REPORTS: Final = "/policy-reports"
+FOREIGN_NAME: Final = (
+    "This name of the host is not one of the inspector's. Open it by the address that it printed, or let it "
+    "answer to this name: helix-temporal inspect --allow-host NAME:PORT, or create_inspector(hosts=…)."
+)
+FOREIGN_PAGE: Final = (
+    "Nothing was changed. Requests that change something must come from the inspector's own pages, by the "
+    "same name, and over TLS or on this machine. Behind a proxy: it must pass on the header Host as the "
+    "browser sent it, and browsers must reach it over https."
+)
 _HOST: Final = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.-]+)(?::[0-9]{1,5})?")
 _READS: Final = frozenset({"GET", "HEAD"})
 
@@ -109,11 +118,9 @@ class Defences:
     def _refuse(self, scope: Scope) -> PlainTextResponse | None:
         headers = Headers(scope=scope)
         if not self._is_own_name(headers.get("host", "").lower(), scope):
-            return PlainTextResponse("This name of the host is not one of the inspector's.", 421)
+            return PlainTextResponse(FOREIGN_NAME, 421)
         if scope["method"] not in _READS and not is_own_origin(headers, scope["scheme"]):
-            return PlainTextResponse(
-                "Requests that change something come from the inspector's own pages.", 403
-            )
+            return PlainTextResponse(FOREIGN_PAGE, 403)
         return None
 
 

@@ -30,7 +30,10 @@ def format_clock(millis: int | None) -> str:
 
 
 def format_ago(millis: int | None, now: int) -> str:
-    """How long ago: ``12 s ago``, ``3 h ago``; the day where that is more than a month ago; ``in 2 h``."""
+    """How long ago: ``12 s ago``, ``3 h ago``; the day where that is more than a month ago; ``in 2 d 23 h``.
+
+    What is over is told by its largest unit; what lies ahead by two, so that no day of a deadline is lost.
+    """
     if not millis:
         return "–"
     apart = now - millis
@@ -38,7 +41,12 @@ def format_ago(millis: int | None, now: int) -> str:
         return "now"
     if apart > 30 * DAY:
         return format_day(millis)
-    return f"{_in_one_unit(apart)} ago" if apart > 0 else f"in {_in_one_unit(-apart)}"
+    return f"{_describe_span(apart, 1)} ago" if apart > 0 else f"in {_describe_span(-apart, 2)}"
+
+
+def format_waited(millis: int, now: int) -> str:
+    """For how long already: ``1 s``, ``5 min``, ``2 d 23 h``."""
+    return _describe_span(max(0, now - millis), 2)
 
 
 def format_count(count: int | None) -> str:
@@ -80,9 +88,16 @@ def count_of(count: int, noun: str, plural: str | None = None) -> str:
     return f"{format_count(count)} {noun if count == 1 else plural or noun + 's'}"
 
 
-def _in_one_unit(millis: int) -> str:
-    found = next(((name, unit) for name, unit in _UNITS if millis >= unit), ("s", SECOND))
-    return f"{max(1, millis // found[1])} {found[0]}"
+def _describe_span(millis: int, parts: int) -> str:
+    """In the largest unit; days and hours with the next one as well where ``parts`` is 2."""
+    at = next((at for at, (_, unit) in enumerate(_UNITS) if millis >= unit), len(_UNITS) - 1)
+    name, unit = _UNITS[at]
+    first = f"{max(1, millis // unit)} {name}"
+    if parts == 1 or unit < HOUR:
+        return first
+    below, smaller = _UNITS[at + 1]
+    rest = millis % unit // smaller
+    return f"{first} {rest} {below}" if rest else first
 
 
 def _to_datetime(millis: int) -> datetime:

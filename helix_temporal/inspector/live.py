@@ -69,7 +69,7 @@ class LiveStreams:
         await page.views.get_session(session_id)  # is there, and the viewer may see it
         viewer = page.viewer.name
         if self._has_enough(viewer):
-            raise HTTPException(503, headers={"Retry-After": "5"})
+            raise HTTPException(429, headers={"Retry-After": "5"})
         end = asyncio.Event()
         self._open[viewer] += 1
         self._ends.add(end)

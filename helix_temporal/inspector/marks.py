@@ -13,12 +13,18 @@ from helix_temporal.views.models import (
 )
 
 Tone = Literal["calm", "good", "busy", "wait", "bad"]
-_SESSION_TONES: Final[dict[SessionStatus, Tone]] = {
-    SessionStatus.ACTIVE: "good",
-    SessionStatus.PAUSED: "wait",
-    SessionStatus.INTERRUPTED: "wait",
-    SessionStatus.COMPLETED: "calm",
-    SessionStatus.FAILED: "bad",
+SESSION_WORDS: Final[dict[SessionStatus, tuple[str, Tone]]] = {
+    SessionStatus.ACTIVE: ("active", "good"),
+    SessionStatus.PAUSED: ("waiting", "wait"),
+    SessionStatus.INTERRUPTED: ("interrupted", "wait"),
+    SessionStatus.COMPLETED: ("completed", "calm"),
+    SessionStatus.FAILED: ("failed", "bad"),
+}
+"""One word for each, in lists, in trees, on a session's page and in the filter."""
+_LIVE_WORDS: Final[dict[str, tuple[str, Tone]]] = {
+    "idle": SESSION_WORDS[SessionStatus.ACTIVE],
+    "running": ("running", "busy"),
+    "waiting": SESSION_WORDS[SessionStatus.PAUSED],
 }
 _RUN_WORDS: Final[dict[RunStatus, tuple[str, Tone]]] = {
     RunStatus.RUNNING: ("running", "busy"),
@@ -26,9 +32,9 @@ _RUN_WORDS: Final[dict[RunStatus, tuple[str, Tone]]] = {
     RunStatus.FAILED: ("failed", "bad"),
     RunStatus.INTERRUPTED: ("interrupted", "wait"),
     RunStatus.ABORTED: ("aborted", "bad"),
-    RunStatus.SUSPENDED_CLIENT_TOOL: ("waits for an answer", "wait"),
-    RunStatus.SUSPENDED_AWAITING_CHILDREN: ("waits for sub-agents", "wait"),
-    RunStatus.SUSPENDED_STEP_PARTIAL: ("waits in a step", "wait"),
+    RunStatus.SUSPENDED_CLIENT_TOOL: ("waiting for an answer", "wait"),
+    RunStatus.SUSPENDED_AWAITING_CHILDREN: ("waiting for sub-agents", "wait"),
+    RunStatus.SUSPENDED_STEP_PARTIAL: ("waiting in a step", "wait"),
     RunStatus.SUPERSEDED: ("superseded", "calm"),
 }
 _CALL_WORDS: Final[dict[str, tuple[str, Tone]]] = {
@@ -53,18 +59,20 @@ class Mark(NamedTuple):
 
 def mark_session(overview: SessionOverview) -> Mark:
     """What a session is."""
-    return Mark(overview.status.value, _SESSION_TONES[overview.status])
+    return Mark(*SESSION_WORDS[overview.status])
+
+
+def mark_live(now: str) -> Mark:
+    """What a session does by its stream: ``idle``, ``running`` or ``waiting``."""
+    return Mark(*_LIVE_WORDS[now])
 
 
 def mark_now(session: SessionView) -> Mark:
-    """What a session does at present: ``running``, ``waiting``, ``idle``, or its last status."""
+    """What a session does at present: ``running``, ``waiting``, or its last status."""
     run = session.live_run
     if run is not None and run.status is RunStatus.RUNNING:
-        return Mark("running", "busy")
-    if run is not None or session.waiting:
-        return Mark("waiting", "wait")
-    status = session.overview.status
-    return Mark("idle", "calm") if status is SessionStatus.ACTIVE else mark_session(session.overview)
+        return mark_live("running")
+    return mark_live("waiting") if run is not None or session.waiting else mark_session(session.overview)
 
 
 def mark_run(attempt: TurnAttempt) -> Mark:

@@ -16,6 +16,7 @@ TEMPLATES: Final = Path(__file__).parent / "templates"
 _FILTERS: Final = {
     "time": formats.format_time,
     "ago": lambda millis: formats.format_ago(millis, read_clock()),
+    "waited": lambda millis: formats.format_waited(millis, read_clock()),
     "iso": formats.format_iso,
     "clock": formats.format_clock,
     "duration": amounts.format_duration,

@@ -125,7 +125,7 @@ async def test_a_page_that_stays_open_is_what_a_new_one_would_be(
     for number in range(2, 7):
         await env.sessions.ask("open", f"m{number}", agent="streaming")
     await expect(page.locator("#live-ended .turn")).to_have_count(5)
-    await expect(page.locator("#session-status")).to_have_text("idle")
+    await expect(page.locator("#session-status")).to_have_text("active")
     await expect(page.locator("#sums dd").first).to_have_text("6")
     again = await page.context.new_page()
     await follow(again, inspector, "open")

@@ -94,6 +94,31 @@ async def test_a_page_fits_a_phone(shop: Shop, chromium: Browser, name: str) -> 
     assert wide <= 0
 
 
+async def test_a_reason_has_the_whole_width_of_a_phone(shop: Shop, chromium: Browser) -> None:
+    """It stood to the right of "Approve", narrow, with a hole on its left."""
+    async with opened_at(chromium, shop.inspector, **MODES["narrow"]) as (page, _):
+        await page.goto(shop.inspector.address + shop.paths["waiting"])
+        reason = await page.locator(".decide .reason").first.bounding_box()
+        box = await page.locator(".decide").first.bounding_box()
+    assert reason is not None
+    assert box is not None
+    assert reason["x"] == pytest.approx(box["x"], abs=1)
+
+
+@pytest.mark.parametrize("path", ["/?tag=a", "/calls?tag=a&failed=1"])
+async def test_the_filter_is_cleared_beside_where_it_is_set(page: Page, shop: Shop, path: str) -> None:
+    """A lone "Clear" stood on a line of its own; and the hint for a time was cut."""
+    await page.set_viewport_size({"width": 1280, "height": 800})
+    await page.goto(shop.inspector.address + path)
+    ends = [
+        await page.locator(".filter").get_by_text(word, exact=True).bounding_box()
+        for word in ("Filter", "Clear")
+    ]
+    assert abs(ends[0]["y"] - ends[1]["y"]) < 10  # type: ignore[index]
+    cut = "each => each.placeholder.length > each.size"
+    assert await page.locator(".filter input").evaluate_all(f"all => all.some({cut})") is False
+
+
 @pytest.mark.parametrize("name", PAGES)
 async def test_a_page_can_be_read_without_javascript(shop: Shop, chromium: Browser, name: str) -> None:
     """What it says is in the HTML: for text browsers, for who switches scripts off, and for us."""

@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel
+from temporalio import workflow
 from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue
 from temporalio.contrib.pydantic import PydanticPayloadConverter, pydantic_data_converter
 from temporalio.converter import DataConverter, DefaultPayloadConverter, PayloadConverter
 
 from helix_temporal._converter import HelixPayloadConverter, user_data_converter, wrap_payload_converter
+from helix_temporal.errors import UnknownEncodingError
 from helix_temporal.models.messages import Message
 from helix_temporal.models.sessions import SessionInput, SessionOptions
 from helix_temporal.models.states import SessionProperties
@@ -148,3 +150,18 @@ def test_what_nobody_can_carry_fails_as_without_the_plugin() -> None:
     payload = DataConverter.default.payload_converter.to_payload({"a": 1})
     with pytest.raises(TypeError, match="Foreign"):
         HelixPayloadConverter().from_payload(payload, Foreign)
+
+
+@pytest.mark.parametrize("hint", [SessionOptions, dict])
+def test_an_encoding_that_the_converter_lacks_is_told(hint: Any) -> None:
+    """A client without the workers' codec: whoever reads it learns what to give to the client."""
+    with pytest.raises(UnknownEncodingError, match=r"'binary/x'.*payload codec") as caught:
+        HelixPayloadConverter().from_payloads([Payload(metadata={"encoding": b"binary/x"})], [hint])
+    assert caught.value.facts == {"encoding": "binary/x"}
+
+
+def test_an_encoding_that_a_worker_lacks_ends_no_workflow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Errors of the pack fail a workflow; any other has its task tried again, by who has the codec."""
+    monkeypatch.setattr(workflow, "in_workflow", lambda: True)
+    with pytest.raises(KeyError):
+        HelixPayloadConverter().from_payloads([Payload(metadata={"encoding": b"binary/x"})], [dict])

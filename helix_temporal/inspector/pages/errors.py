@@ -6,6 +6,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from helix_temporal.errors import HelixError
+from helix_temporal.inspector.access import LocalAccess
 from helix_temporal.inspector.defences import FormRefusedError
 from helix_temporal.inspector.page_request import PageRequest
 from helix_temporal.inspector.pages.frame import show_template
@@ -25,12 +26,17 @@ _REFUSALS: Final = {
     403: Refusal(
         "You may not look here",
         "This page is for those who have been let in.",
-        "Open the link that helix-temporal inspect printed, or log in to the application around this page.",
+        "Log in to the application around this page.",
     ),
     404: Refusal(
         "Not here",
         "There is nothing at this address, or it is not yours to see.",
         "It may have been deleted meanwhile, or its id has another spelling.",
+    ),
+    429: Refusal(
+        "Too many pages are followed",
+        "So many conversations are open and in sight that this one can’t be followed as well.",
+        "Close some of them, or load this page again later: what is stored is shown all the same.",
     ),
     503: Refusal(
         "A store does not answer",
@@ -38,6 +44,7 @@ _REFUSALS: Final = {
         "Nothing is lost by that. Try it again in a moment; helix-temporal doctor tells what is away.",
     ),
 }
+_LINK_LACKED: Final = "Open the link that helix-temporal inspect printed."
 _FORM_REFUSED: Final = Refusal(
     "This form was not taken",
     "It was not made for this browser, or its cookie is gone meanwhile; nothing was changed.",
@@ -53,29 +60,37 @@ _FAILED: Final = Refusal("This page failed", "The server’s log says why.")
 
 
 async def show_error(
-    request: Request,  # noqa: ARG001
+    request: Request,
     page: PageRequest | None,
     status: int,
     error: Exception,
 ) -> Response:
     """What kept a page from being shown; ``page`` is None for those who may not look."""
-    heading, text, advice = choose_words(status, error, let_in=page is not None)
+    heading, text, advice = choose_words(
+        status,
+        error,
+        let_in=page is not None,
+        has_link=isinstance(request.app.state.access, LocalAccess),
+    )
     values = {"heading": heading, "text": text, "advice": advice}
     if page is None:
         return HTMLResponse(render_template("refused.html", **values), status)
     return show_template(page, "error.html", status=status, **values)
 
 
-def choose_words(status: int, error: Exception, *, let_in: bool = True) -> Refusal:
+def choose_words(status: int, error: Exception, *, let_in: bool = True, has_link: bool = False) -> Refusal:
     """The words for a status; our own errors say themselves what was found and what to do.
 
     Args:
         status: Of the response.
         error: What kept the page from being shown.
         let_in: Who asks may look: a link or a login would not help them.
+        has_link: Whoever has the printed link may look; else the application around the page says who.
     """
     if status == 403 and let_in:
         return _FORM_REFUSED if isinstance(error, FormRefusedError) else _NOT_ALLOWED
+    if status == 403 and has_link:
+        return _REFUSALS[403]._replace(advice=_LINK_LACKED)
     words = _REFUSALS.get(status, _NOT_TAKEN if status < 500 else _FAILED)
     if isinstance(error, HelixError) and status != 500:
         return words._replace(text=str(error))

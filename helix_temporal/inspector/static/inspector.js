@@ -19,12 +19,23 @@
   // ---- times: "3 min ago" goes on ----
   const units = [["d", 86400], ["h", 3600], ["min", 60], ["s", 1]];
 
+  // As formats.py does.
+  function describeSpan(seconds, parts) {
+    const found = units.findIndex(([, size]) => seconds >= size);
+    const at = found < 0 ? units.length - 1 : found;
+    const [name, size] = units[at];
+    const first = `${Math.max(1, Math.floor(seconds / size))} ${name}`;
+    if (parts === 1 || size < 3600) return first;
+    const [below, smaller] = units[at + 1];
+    const rest = Math.floor((seconds % size) / smaller);
+    return rest ? `${first} ${rest} ${below}` : first;
+  }
+
   function writeAgo(element) {
     const apart = (Date.now() - Date.parse(element.dateTime)) / 1000;
+    if (element.dataset.ago === "for") { element.textContent = describeSpan(Math.max(0, apart), 2); return; }
     if (Math.abs(apart) > 30 * 86400) return;
-    const [name, size] = units.find(([, seconds]) => Math.abs(apart) >= seconds) ?? units[3];
-    const amount = `${Math.max(1, Math.floor(Math.abs(apart) / size))} ${name}`;
-    element.textContent = Math.abs(apart) < 5 ? "now" : apart > 0 ? `${amount} ago` : `in ${amount}`;
+    element.textContent = Math.abs(apart) < 5 ? "now" : apart > 0 ? `${describeSpan(apart, 1)} ago` : `in ${describeSpan(-apart, 2)}`;
   }
 
   // ---- rows by keyboard ----
@@ -120,7 +131,8 @@
   const refusals = {
     403: "you are not let in any more. Log in again; or, if the inspector was started anew, open the link that it printed",
     404: "this session is not there any more",
-    503: "too many pages are followed, or a store is away; it is tried again",
+    429: "too many pages are followed at once; close some of them, it is tried again",
+    503: "a store is away; it is tried again",
   };
 
   function followLive(live) {

@@ -14,10 +14,11 @@ class ReadSessions(RowSessions):
 
     Args:
         store: Whose rows are read.
-        threads: Where the outline of a session lies whose row is lost; they must not repair either.
+        threads: Where the outline of a session lies whose row is lost; they must not repair either.  None: a
+            session without a row is not there.
     """
 
-    def __init__(self, store: RowSessions, threads: ThreadStore) -> None:
+    def __init__(self, store: RowSessions, threads: ThreadStore | None) -> None:
         super().__init__(store.loop.rows)
         self._outlined_in = threads
 
@@ -26,10 +27,12 @@ class ReadSessions(RowSessions):
         view = await self.loop.view_rows(validate_id(session_id, "session id"))
         if view.state is not None:
             return decode_model(SessionState, view.state, f"session {session_id!r}: state")
+        if self._outlined_in is None:
+            return None
         outline = await read_outline(self._outlined_in, session_id, view)
         return None if outline is None else outline.helix_session
 
 
-def sessions_for_reading(store: SessionStore | None, threads: ThreadStore) -> SessionStore | None:
+def sessions_for_reading(store: SessionStore | None, threads: ThreadStore | None) -> SessionStore | None:
     """The same sessions for who only looks at them; another one's store is taken as it is."""
     return ReadSessions(store, threads) if isinstance(store, RowSessions) else store

@@ -10,11 +10,16 @@ import pytest
 from temporalio.client import Client
 
 from helix_temporal.client import SessionClient
-from helix_temporal.errors import AgentNotServedError, SessionNotFoundError, TooLargeError
+from helix_temporal.errors import (
+    AgentNotServedError,
+    SessionNotFoundError,
+    TooLargeError,
+    UnknownEncodingError,
+)
 from helix_temporal.inspector import create_inspector
 from helix_temporal.inspector.actions import OUTCOMES, find_call_that_waited, name_error, read_result
 from helix_temporal.models.states import PendingClientToolCall
-from helix_temporal.models.waiting import DENIED
+from helix_temporal.models.waiting import DENIED, INTERRUPTED, NO_ANSWER, WENT_ON
 from helix_temporal.stores.memory.usage import MemoryUsage
 from tests._sessions import memory_place
 from tests.unit.inspector._asking import ORIGIN, holding_link
@@ -48,11 +53,13 @@ async def browser(scene: Scene) -> AsyncIterator[httpx.AsyncClient]:
         yield opened
 
 
-async def send(browser: httpx.AsyncClient, action: str, form: Mapping[str, str]) -> httpx.Response:
+async def send(
+    browser: httpx.AsyncClient, action: str, form: Mapping[str, str], session_id: str = "s1"
+) -> httpx.Response:
     """Send a form as the page does."""
     csrf = browser.cookies["helix_inspector_form_8377"]
     return await browser.post(
-        f"/sessions/s1/{action}", data={"csrf": csrf, **form}, headers={"Origin": ORIGIN}
+        f"/sessions/{session_id}/{action}", data={"csrf": csrf, **form}, headers={"Origin": ORIGIN}
     )
 
 
@@ -91,17 +98,23 @@ async def test_what_an_action_came_to_nothing_by_is_in_the_log(
 
 
 DEEP = "[" * 100_000
+CALL = WAITING.tool_call_id
 BAD_FORMS = {
-    "a reason that is too long": ("approve", {"call_id": "c", "decision": "deny", "reason": "x" * 9_000}),
+    "a reason that is too long": (
+        "approve",
+        {"call_id": CALL, "decision": "deny", "reason": "x" * 9_000},
+    ),
     "a call that is too long": ("approve", {"call_id": "x" * 600, "decision": "approve"}),
-    "a call of a result that is too long": ("answer", {"call_id": "x" * 600, "result": "y"}),
-    "a result that is nested too deeply": ("answer", {"call_id": "c", "result": DEEP}),
-    "a result that no thread can hold": ("answer", {"call_id": "c", "result": '{"a": NaN}'}),
-    "a result with half a character": ("answer", {"call_id": "c", "result": '"\\ud800"'}),
-    "a result nested deeper than messages": ("answer", {"call_id": "c", "result": DEEP[:200] + "]" * 200}),
+    "a result that is nested too deeply": ("answer", {"call_id": CALL, "result": DEEP}),
+    "a result that no thread can hold": ("answer", {"call_id": CALL, "result": '{"a": NaN}'}),
+    "a result with half a character": ("answer", {"call_id": CALL, "result": '"\\ud800"'}),
+    "a result nested deeper than messages": (
+        "answer",
+        {"call_id": CALL, "result": DEEP[:200] + "]" * 200},
+    ),
     "a mode that is none": ("stop", {"run_id": "r", "mode": "pause"}),
     "a call that is missing": ("approve", {"decision": "approve"}),
-    "a decision that is none": ("approve", {"call_id": "c", "decision": "maybe"}),
+    "a decision that is none": ("approve", {"call_id": CALL, "decision": "maybe"}),
 }
 
 
@@ -129,12 +142,22 @@ def test_what_is_not_there_is_told_as_what_was_asked_for() -> None:
         (TooLargeError("too large"), "too-large"),
         (TimeoutError(), "no-worker"),
         (AgentNotServedError("nobody"), "refused"),
+        (UnknownEncodingError("binary/x"), "no-codec-stop"),
     ],
 )
 def test_each_error_has_words_on_the_page(error: Exception, name: str) -> None:
     """They are ours alone: an error's own text may quote somebody else's."""
     assert name_error(error, "stop") == name
     assert name in OUTCOMES
+
+
+def test_an_answer_that_was_not_sent_for_lack_of_a_codec_changed_nothing() -> None:
+    """The session is read before it is answered; a stop is sent first, and only its reply is unread."""
+    lacks = UnknownEncodingError("binary/x")
+    assert name_error(lacks, "approve") == name_error(lacks, "answer") == "no-codec"
+    assert "Nothing was changed" in OUTCOMES["no-codec"].text
+    assert "create_inspector(client=" in OUTCOMES["no-codec"].text
+    assert "Nothing was changed" not in OUTCOMES["no-codec-stop"].text
 
 
 RESULTS = [
@@ -152,6 +175,36 @@ RESULTS = [
 def test_a_result_is_json_where_it_looks_like_it(text: str, result: object) -> None:
     """People type text; a tool that gives objects gets an object."""
     assert json.dumps(read_result(text)) == json.dumps(result)
+
+
+ENDS = {
+    f"{DENIED} No.": "already-denied",
+    NO_ANSWER: "expired",
+    INTERRUPTED: "unanswered",
+    WENT_ON: "unanswered",
+    "The shop is away.": "already",
+}
+
+
+@pytest.mark.parametrize("action", ["approve", "answer"])
+@pytest.mark.parametrize(("text", "name"), ENDS.items(), ids=ENDS.values())
+async def test_a_call_whose_turn_is_over_is_not_sent(
+    scene: Scene, browser: httpx.AsyncClient, action: str, text: str, name: str
+) -> None:
+    """It would start a session that has ended; and nobody answered a call that was interrupted.
+
+    The Temporal of this inspector does not answer: what is sent comes to nothing.
+    """
+    writer = await scene.begin("s2")
+    await writer.turn(user("u1"), answer("a1", "", call()), result("a1", 0, text, is_error=True))
+    form = {"call_id": "call_0_a1", "decision": "approve", "result": "x", "run_id": "run-1"}
+    assert said(await send(browser, action, form, "s2")) == name
+
+
+async def test_a_call_of_which_nothing_is_left_is_not_sent(browser: httpx.AsyncClient) -> None:
+    """Its turn was aborted, and is not in the thread."""
+    form = {"call_id": "call_0_gone", "decision": "approve", "run_id": "run-1"}
+    assert said(await send(browser, "approve", form)) == "not-waiting"
 
 
 async def test_calls_with_the_same_id_are_told_apart(scene: Scene) -> None:

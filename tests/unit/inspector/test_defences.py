@@ -163,6 +163,8 @@ async def test_a_foreign_name_is_refused(app: Starlette, host: str) -> None:
     async with holding_link(app) as browser:
         answer = await browser.get("/", headers={"Host": host})
     assert answer.status_code == 421
+    assert "--allow-host" in answer.text
+    assert "hosts=" in answer.text
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:8377", "localhost:8377", "LOCALHOST:8377", "[::1]:8377"])
@@ -223,6 +225,7 @@ async def test_nothing_is_changed_from_another_page(
     async with holding_link(app) as browser:
         answer = await browser.request(method, "/sessions/s/approve", headers=headers)
     assert answer.status_code == 403
+    assert "Behind a proxy: it must pass on the header Host" in answer.text
 
 
 @pytest.mark.parametrize("origin", ["http://127.0.0.1:8377", "ftp://127.0.0.1:8377", "127.0.0.1:8377"])
@@ -291,6 +294,16 @@ async def test_mounted_it_keeps_to_its_path(backends: Backends) -> None:
         check_headers(page)
         links = httpx.Response(200, text=page.text).text.split('href="')[1:]
         assert all(each.startswith(("/admin/inspector/", "#", "http")) for each in links)
+
+
+async def test_a_stranger_is_told_what_would_let_them_in(app: Starlette, backends: Backends) -> None:
+    """A link that was printed lets nobody into an application that asks who comes."""
+    async with asking(app) as browser:
+        assert "link that helix-temporal inspect printed" in (await browser.get("/")).text
+    async with asking(create_inspector(backends, authorise=lambda request: None)) as browser:
+        refused = await browser.get("/")
+    assert "Log in to the application" in refused.text
+    assert "printed" not in refused.text
 
 
 async def test_mounted_in_an_application_its_own_names_are_left_to_it(backends: Backends) -> None:

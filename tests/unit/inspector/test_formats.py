@@ -37,11 +37,30 @@ def test_a_duration_has_its_two_largest_units(millis: int | None, text: str) -> 
         (26 * HOUR, "1 d ago"),
         (31 * DAY, "29 Oct 2025"),
         (-2 * HOUR, "in 2 h"),
+        (-(3 * DAY - HOUR), "in 2 d 23 h"),
+        (-90 * MINUTE, "in 1 h 30 min"),
+        (-90 * SECOND, "in 1 min"),
     ],
 )
 def test_a_time_is_told_by_how_long_ago_it_was(ago: int, text: str) -> None:
     """A deadline lies ahead; what is older than a month is a date."""
     assert formats.format_ago(NOW - ago, NOW) == text
+
+
+@pytest.mark.parametrize(
+    ("waited", "text"),
+    [
+        (0, "1 s"),
+        (-5 * MINUTE, "1 s"),
+        (59 * SECOND, "59 s"),
+        (3 * MINUTE, "3 min"),
+        (3 * DAY - 1, "2 d 23 h"),
+        (2 * DAY, "2 d"),
+    ],
+)
+def test_a_wait_is_told_by_how_long_it_takes_already(waited: int, text: str) -> None:
+    """A page said "since now" and "since 1 min ago", and "2 d" of three days less an hour."""
+    assert formats.format_waited(NOW - waited, NOW) == text
 
 
 def test_a_time_that_is_not_known_is_a_dash() -> None:

@@ -155,8 +155,11 @@ async def test_a_viewer_has_so_many_streams_and_others_have_theirs(
     app = make_app(backends)
     async with served(app) as port, http_client(port) as http:
         async with following(http) as (one, _), following(http) as (two, _), following(http) as (three, _):
-            assert [each.status_code for each in (one, two, three)] == [200, 200, 503]
+            assert [each.status_code for each in (one, two, three)] == [200, 200, 429]
             assert three.headers["retry-after"] == "5"
+            page = (await three.aread()).decode()
+            assert "Too many pages are followed" in page
+            assert "store" not in page.partition("<main")[2].partition("</main>")[0].replace("stored", "")
             async with following(http, **{"X-Viewer": "ann"}) as (other, _):
                 assert other.status_code == 200
         await until(lambda: app.state.live.count == 0)
@@ -178,7 +181,7 @@ async def test_viewers_without_a_name_do_not_share_the_streams_of_one(
         following(http) as (two, _),
         following(http) as (three, _),
     ):
-        assert [each.status_code for each in (one, two, three)] == [200, 200, 503]
+        assert [each.status_code for each in (one, two, three)] == [200, 200, 429]
 
 
 async def test_all_end_with_the_server(backends: Backends) -> None:

@@ -14,16 +14,25 @@ from helix_temporal.views.models import (
 from tests.unit.inspector._shown import attempt, overview
 
 
-def test_a_session_runs_waits_or_is_idle() -> None:
+def test_a_session_runs_waits_or_is_active() -> None:
     """The one word at the top of its page."""
     waits = WaitingFor(call_id="c", tool="refund", kind="approval")
     suspended = attempt(status=RunStatus.SUSPENDED_CLIENT_TOOL)
     assert marks.mark_now(SessionView(overview=overview(), live_run=attempt())).word == "running"
     assert marks.mark_now(SessionView(overview=overview(), live_run=suspended)).word == "waiting"
     assert marks.mark_now(SessionView(overview=overview(), waiting=(waits,))).word == "waiting"
-    assert marks.mark_now(SessionView(overview=overview())).word == "idle"
+    assert marks.mark_now(SessionView(overview=overview())).word == "active"
     failed = overview(status=SessionStatus.FAILED)
     assert marks.mark_now(SessionView(overview=failed)) == ("failed", "bad")
+
+
+def test_one_state_of_a_session_has_one_word() -> None:
+    """The list said "active" and "paused", and the page of the same session "idle" and "waiting"."""
+    waits = WaitingFor(call_id="c", tool="refund", kind="approval")
+    paused = overview(status=SessionStatus.PAUSED)
+    now = marks.mark_now(SessionView(overview=paused, waiting=(waits,)))
+    assert now == marks.mark_session(paused) == marks.mark_live("waiting")
+    assert marks.mark_now(SessionView(overview=overview())) == marks.mark_live("idle")
 
 
 def test_every_state_has_words() -> None:

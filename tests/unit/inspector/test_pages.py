@@ -14,6 +14,7 @@ from helix_temporal.inspector import create_inspector
 from helix_temporal.inspector.pages import calls
 from helix_temporal.inspector.pages.errors import choose_words
 from helix_temporal.models.checkpoints import RunStatus
+from helix_temporal.models.states import SessionStatus
 from helix_temporal.stores.memory.usage import MemoryUsage
 from helix_temporal.stores.sessions import RowSessions
 from tests._sessions import memory_place
@@ -275,6 +276,39 @@ async def test_a_store_that_hangs_is_not_told_as_no_call(
     assert page.status_code == 200
     assert "a store does not answer" in page.text
     assert "No such call" not in page.text
+
+
+async def test_whoever_decides_sees_for_which_session(scene: Scene, browser: httpx.AsyncClient) -> None:
+    """Two refunds with one title: the page had no id, and money was approved without knowing for whom."""
+    for name in ("order-4711", "order-4712"):
+        await scene.begin(name, user_id=f"user-of-{name}", title="Refund", agent_type="cashier")
+        await scene.sessions.update_status(name, SessionStatus.PAUSED)
+    cards = (await browser.get("/waiting")).text.split('<section class="card"')[1:]
+    assert len(cards) == 2
+    for name in ("order-4711", "order-4712"):
+        (card,) = [each for each in cards if f">{name}</a>" in each]
+        assert "Refund</a>" in card
+        assert f"user-of-{name}" in card
+        assert "agent <strong>cashier" in card
+
+
+async def test_without_an_archive_nothing_is_behind(scene: Scene, browser: httpx.AsyncClient) -> None:
+    """The page said "8 not archived yet" in orange, and had a legend "Archive"."""
+    await write_session(scene, "s")
+    page = (await browser.get("/sessions/s/storage")).text
+    assert "not archived yet" not in page
+    assert 'class="hot"' not in page
+    assert "swatch hot" not in page
+    assert "There is no archive" in page
+    assert "Verify now" not in page
+
+
+@pytest.mark.parametrize("path", ["/?since=soon", "/calls?since=soon"])
+async def test_a_date_that_is_none_is_all_that_is_told(browser: httpx.AsyncClient, path: str) -> None:
+    """Below the error the page said "No session matches", as if the filter had been understood."""
+    page = (await browser.get(path)).text
+    assert "since: " in page
+    assert "Take something out of the filter" not in page
 
 
 def test_a_search_whose_time_runs_out_says_how_far_it_came() -> None:

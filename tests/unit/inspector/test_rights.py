@@ -99,7 +99,7 @@ async def test_nothing_is_done_to_a_hidden_session(backends: Backends, path: str
     """Not even with the rights to act on others, and a form that is in order."""
     async with asking(make_app(backends)) as browser:
         await browser.get("/")
-        csrf = browser.cookies["helix_inspector_form_8377"]
+        csrf = browser.cookies["helix_inspector_form"]
         form = {"csrf": csrf, "call_id": "c", "run_id": "r", "decision": "approve", "result": "x"}
         answer = await browser.post(path, data=form, headers={"Origin": ORIGIN})
     assert answer.status_code == 404
@@ -139,7 +139,7 @@ async def test_a_viewer_who_may_only_look_cannot_act(backends: Backends) -> None
     app = make_app(backends, lambda request: Viewer(name="reader"))
     async with asking(app) as browser:
         await browser.get("/")
-        form = {"csrf": browser.cookies["helix_inspector_form_8377"], "run_id": "r"}
+        form = {"csrf": browser.cookies["helix_inspector_form"], "run_id": "r"}
         answers = [
             await browser.post(path, data=form, headers={"Origin": ORIGIN})
             for path in paths_of("jo-1", "POST")
@@ -158,7 +158,7 @@ async def test_what_was_decided_on_another_run_decides_nothing(backends: Backend
     await backends.sessions.save_state("jo-1", waits)
     async with asking(make_app(backends)) as browser:
         await browser.get("/")
-        csrf = browser.cookies["helix_inspector_form_8377"]
+        csrf = browser.cookies["helix_inspector_form"]
         form = {
             "csrf": csrf,
             "call_id": "call_0",
@@ -175,7 +175,7 @@ async def test_without_actions_there_is_nothing_to_send_a_form_to(backends: Back
     app = create_inspector(backends, authorise=only_tenant_a)
     async with asking(app) as browser:
         await browser.get("/")
-        form = {"csrf": browser.cookies["helix_inspector_form_8377"], "run_id": "r"}
+        form = {"csrf": browser.cookies["helix_inspector_form"], "run_id": "r"}
         answer = await browser.post("/sessions/jo-1/stop", data=form, headers={"Origin": ORIGIN})
     assert answer.status_code == 404
 
@@ -201,13 +201,23 @@ async def test_a_form_needs_the_value_of_its_browser(backends: Backends, form: d
     assert "printed" not in answer.text
 
 
+async def test_a_form_gets_through_whichever_server_behind_a_balancer_it_reaches(backends: Backends) -> None:
+    """They listen on ports of their own, which the browser knows nothing of."""
+    headers = {"Host": "support.example", "Origin": "https://support.example"}
+    async with asking(make_app(backends), headers=headers) as browser:
+        await browser.get("http://127.0.0.1:8001/")
+        form = {"csrf": browser.cookies["helix_inspector_form"], "call_id": "c", "decision": "approve"}
+        answer = await browser.post("http://127.0.0.1:8002/sessions/jo-1/approve", data=form)
+    assert answer.status_code == 303
+
+
 async def test_the_value_of_another_browser_is_refused(backends: Backends) -> None:
     """Whoever has a page of their own must not be able to make a form for somebody else."""
     app = make_app(backends)
     async with asking(app) as mine, asking(app) as yours:
         await mine.get("/")
         await yours.get("/")
-        form = {"csrf": mine.cookies["helix_inspector_form_8377"], "run_id": "r"}
+        form = {"csrf": mine.cookies["helix_inspector_form"], "run_id": "r"}
         answer = await yours.post("/sessions/jo-1/stop", data=form, headers={"Origin": ORIGIN})
     assert answer.status_code == 403
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from helix_temporal import Backends
-from helix_temporal.errors import SessionNotFoundError
+from helix_temporal.coldtier import TieredThreads
+from helix_temporal.errors import SessionNotFoundError, StoreUnavailableError
 from helix_temporal.stores.protocols.threads import FlushThread
 from helix_temporal.views.sessions import SessionViews
 from tests.unit.views._backends import create, open_stores, run_turn
@@ -32,6 +33,11 @@ async def stores(tmp_path: Path) -> AsyncIterator[Backends]:
         yield lost
 
 
+async def refuse_to_ask(threads: object, thread_id: str) -> None:
+    """An archive that is away."""
+    raise StoreUnavailableError("s3: no answer")
+
+
 def count_rows(directory: Path) -> int:
     """How many sessions there are in the database."""
     database = next((directory / "data").rglob("*.db"))
@@ -49,13 +55,22 @@ async def test_a_session_without_its_row_is_shown_as_what_it_was(stores: Backend
     assert count_rows(tmp_path) == 0
 
 
-async def test_who_may_see_it_by_its_user_still_does(stores: Backends) -> None:
-    """Rights go by what a session is, whether its row is there or not."""
-    seen = SessionViews(stores, admits=lambda each: each.user_id == "ann")
-    hidden = SessionViews(stores, admits=lambda each: each.user_id == "bob")
-    assert (await seen.get_session("s")).overview.session_id == "s"
-    with pytest.raises(SessionNotFoundError):
-        await hidden.get_session("s")
+@pytest.mark.parametrize("user", ["ann", "bob"])
+async def test_a_viewer_of_some_sessions_sees_it_once_its_row_is_there_again(
+    stores: Backends, user: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The archive is not asked for them: by its time an unknown id would be told from a hidden one.
+
+    The first message that the session gets makes the row again.
+    """
+    views = SessionViews(stores, admits=lambda each: each.user_id == user)
+    with monkeypatch.context() as patch:
+        patch.setattr(TieredThreads, "read_facts", refuse_to_ask)
+        with pytest.raises(SessionNotFoundError):
+            await views.get_session("s")
+    await stores.sessions.load_state("s")
+    found = SessionViews(stores, admits=lambda each: each.user_id == "ann")
+    assert (await found.get_session("s")).overview.session_id == "s"
 
 
 async def test_its_own_store_makes_the_row_again(stores: Backends, tmp_path: Path) -> None:
