@@ -160,13 +160,16 @@ class _Writing:
             name, parent = left.pop()
             refs = await self.reader.list_children(name, known) if children else []
             known.update(ref.sub_session_id for ref in refs)
-            await self._write_session(name, parent, refs)
+            above = (None, None) if name == session_id else (parent, session_id)
+            await self._write_session(name, above, refs)
             left += [(ref.sub_session_id, name) for ref in reversed(refs)]
 
-    async def _write_session(self, session_id: str, parent: str | None, refs: list[SubSessionRef]) -> None:
-        mark = self.spool.mark()
+    async def _write_session(
+        self, session_id: str, above: tuple[str | None, str | None], refs: list[SubSessionRef]
+    ) -> None:
+        mark, (parent, top) = self.spool.mark(), above
         for _ in range(_TRIES):
-            contents = await self.reader.read_contents(session_id, parent=parent, children=refs)
+            contents = await self.reader.read_contents(session_id, parent=parent, top=top, children=refs)
             written = await self._try_write(contents)
             if written is not None:
                 self.first = self.first or written

@@ -26,6 +26,11 @@ from helix_temporal.models.states import SessionState, SubSessionRef
 from helix_temporal.models.stored_messages import EMPTY, Head, Position, StoredMessage
 from helix_temporal.models.usage import UsageEntry
 from helix_temporal.session.record import SessionRecord
+from helix_temporal.session_files.portable import (
+    list_differences,
+    make_portable_record,
+    make_portable_state,
+)
 from helix_temporal.stores.sessions.loop import encode_state
 
 FORMAT: Final = "helix-session/1"
@@ -104,9 +109,14 @@ class FileSession(FilePart):
     usage: Annotated[int, Field(ge=0)] = 0
 
     @property
+    def head(self) -> Head:
+        """Where its messages end."""
+        return EMPTY if self.thread is None else self.thread.head
+
+    @property
     def messages(self) -> int:
         """How many messages follow."""
-        return 0 if self.thread is None else self.thread.head.position
+        return self.head.position
 
     def count_lines(self, kind: LineKind) -> int:
         """How many lines of a kind this session has."""
@@ -448,11 +458,14 @@ class _FileCheck:
     def _take_session(self, number: int, plain: JsonObject, end: int) -> None:
         part = _validated(number, "session", lambda: FileSession.model_validate(plain))
         state = _validated(number, "session", part.read_state)
-        _validated(number, "session", part.read_record)
+        record = _validated(number, "session", part.read_record)
         self._check_place(number, part)
         if state is not None:
             _validated(number, "session that a store takes", lambda: encode_state(state))
             _check_state_head(number, part, state)
+            self._check_state(number, part, state)
+        if record is not None:
+            _check_portable(number, record, make_portable_record(record, part.head))
         self.sections.append(Section(part, end, number))
         self.kind, self.left = "child", part.children
         self.position, self.last_id, self.turn, self.usage_place = 0, "", 0, (-1, "")
@@ -460,13 +473,20 @@ class _FileCheck:
 
     def _check_place(self, number: int, part: FileSession) -> None:
         if not self.sections:
-            head = EMPTY if part.thread is None else part.thread.head
-            if (part.session_id, part.parent, head) != (self.header.session_id, None, self.header.head):
+            if (part.session_id, part.parent, part.head) != (self.header.session_id, None, self.header.head):
                 raise damage(number, "the first session is not the one that the header names")
             self.names.add(part.session_id)
             return
         if self.promised.pop(part.session_id, None) != part.parent or part.parent is None:
             raise damage(number, f"session {part.session_id!r} is no child of {part.parent!r} by this file")
+
+    def _check_state(self, number: int, part: FileSession, state: SessionState) -> None:
+        """The state names no thread and no session that is not its own or above it in this file."""
+        first = None if part.parent is None else self.header.session_id
+        portable = make_portable_state(state, part.head, first)
+        own = {"thread_id": state.thread_id if state.thread_id == state.session_id else None}
+        above = {"parent_session_id": part.parent}
+        _check_portable(number, state, portable.model_copy(update=own | above))
 
     def _take_child(self, number: int, plain: JsonObject) -> None:
         ref = decode_child(number, plain)
@@ -526,6 +546,17 @@ class _FileCheck:
                 f"the file ends after {len(self.sections)} sessions and {self.messages} messages; the header "
                 f"says {self.header.sessions} and {self.header.messages}",
             )
+
+
+def _check_portable(number: int, found: SessionState | SessionRecord, portable: object) -> None:
+    """Refuse what no export writes: another's thread or session, and what would run or wait here."""
+    assert isinstance(portable, SessionState | SessionRecord)
+    if wrong := list_differences(found, portable):
+        raise damage(
+            number,
+            f"no session of a file: {', '.join(wrong)[:200]}: a session in a file has its own thread, "
+            "belongs to none outside the file, and neither runs nor waits",
+        )
 
 
 def _check_state_head(number: int, part: FileSession, state: SessionState) -> None:

@@ -137,6 +137,35 @@ DAMAGES: Final[dict[str, tuple[Damage, str]]] = {
         change_line(2, set_field("session", "state", {"head": {"position": 9, "last_id": "x"}})),
         "line 2: the state ends at 9",
     ),
+    "a thread that is another's": (
+        change_line(2, lambda plain: plain["session"]["state"].update(thread_id="bobs")),
+        "line 2: no session of a file: thread_id: a session in a file has its own thread",
+    ),
+    "a parent outside the file": (
+        change_line(2, lambda plain: plain["session"]["state"].update(parent_session_id="bobs")),
+        "line 2: no session of a file: parent_session_id",
+    ),
+    "a root outside the file": (
+        change_line(17, lambda plain: plain["session"]["state"].update(root_session_id="bobs")),
+        "line 17: no session of a file: root_session_id",
+    ),
+    "a child that has another parent": (
+        change_line(17, lambda plain: plain["session"]["state"].update(parent_session_id="bobs")),
+        "line 17: no session of a file: parent_session_id",
+    ),
+    "a session that waits": (
+        change_line(
+            2,
+            lambda plain: plain["session"]["state"].update(
+                status="paused", client_tool_call_ownership={"c": "bobs"}
+            ),
+        ),
+        "line 2: no session of a file: client_tool_call_ownership, status",
+    ),
+    "a record of a workflow that runs": (
+        change_line(2, lambda plain: plain["session"]["thread"].update(record={"run": "r"})),
+        "line 2: no session of a file: run",
+    ),
     "a state at another message": (
         change_line(2, set_field("session", "state", {"head": {"position": 3, "last_id": "x"}})),
         "line 11: the state names another message",

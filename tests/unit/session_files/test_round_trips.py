@@ -183,6 +183,31 @@ async def test_a_copy_of_a_sub_agents_session_stands_alone() -> None:
         assert (state.parent_session_id, state.root_session_id) == (None, None)
 
 
+async def test_a_sub_agents_session_alone_comes_back_with_equal_bytes() -> None:
+    """Its file names no session that is not in it; where it came from, it is there already."""
+    async with open_memory() as source, open_memory() as target:
+        child, grandchild = await make_tree(source)
+        data = await export_bytes(source, child, children=True)
+        assert (await import_bytes(source, data)).outcome == "there"
+        await import_bytes(target, data)
+        assert await export_bytes(target, child, children=True) == data
+        state = await target.sessions.load_state(grandchild)
+        assert state is not None
+        assert (state.parent_session_id, state.root_session_id) == (child, child)
+
+
+async def test_a_session_with_a_thread_of_another_id_comes_back_with_its_own() -> None:
+    """The first ``ask`` may name a thread; a file that could name one could take another's."""
+    async with open_memory() as source, open_memory() as target:
+        await _make_workflow_thread(source, SessionRecord(agent="support"), "elsewhere")
+        await source.sessions.create_session("s", CreateSession(thread_id="elsewhere"))
+        data = await export_bytes(source)
+        assert (await import_bytes(source, data)).outcome == "there"
+        await import_bytes(target, data)
+        assert await export_bytes(target) == data
+        assert (await target.threads.read_facts("s")).committed == 2
+
+
 def test_a_child_whose_renamed_id_is_too_long_gets_a_short_one() -> None:
     """The same one each time, so that a second import finds it."""
     name, new = "s>" + "tool" * 60, "n" * 250
@@ -232,13 +257,13 @@ async def test_what_a_session_workflow_keeps_with_its_thread_is_kept(open_target
         assert kept == record.model_copy(update={"run": None, "writer": ""})
 
 
-async def _make_workflow_thread(stores: Backends, record: SessionRecord) -> None:
+async def _make_workflow_thread(stores: Backends, record: SessionRecord, thread_id: str = "s") -> None:
     await stores.threads.open(
-        OpenThread("s", 1, "workflow", slice=encode_record(record), adapter="anthropic")
+        OpenThread(thread_id, 1, "workflow", slice=encode_record(record), adapter="anthropic")
     )
     inputs = (StoredMessage("u", "u", b'{"content":"hi","role":"user"}'),)
     answer = StoredMessage("a", "a", b'{"content":"hello","role":"assistant"}')
-    await stores.threads.append(StepAppend("s", 1, EMPTY, inputs, answer, commits=True))
+    await stores.threads.append(StepAppend(thread_id, 1, EMPTY, inputs, answer, commits=True))
 
 
 async def test_a_thread_without_a_state_is_a_file() -> None:
