@@ -144,7 +144,7 @@ def import_session(
 
 _OUTCOMES: Final = {
     "imported": "imported",
-    "there": "there already, just so; nothing was changed",
+    "there": "all of it is there already; nothing was changed",
     "sound": "sound; it can be imported",
 }
 

@@ -9,6 +9,7 @@ keys, no spaces), so that the same sessions give the same bytes.
 import base64
 import binascii
 import hashlib
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Annotated, Any, BinaryIO, Final, Literal, TypeVar
@@ -16,8 +17,14 @@ from typing import Annotated, Any, BinaryIO, Final, Literal, TypeVar
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from helix_temporal.errors import HelixError, SessionFileError, UnsupportedFormatError
-from helix_temporal.models.base import JsonObject, canonical_json
+from helix_temporal.errors import (
+    HelixError,
+    InvalidMessageError,
+    SessionFileError,
+    TooLargeError,
+    UnsupportedFormatError,
+)
+from helix_temporal.models.base import MAX_DEPTH, JsonObject, canonical_json
 from helix_temporal.models.checkpoints import Run
 from helix_temporal.models.ids import Id
 from helix_temporal.models.limits import MAX_MESSAGE_BYTES
@@ -47,7 +54,17 @@ KINDS: Final[tuple[LineKind, ...]] = ("session", "child", "run", "usage", "messa
 """What lines there are behind the header, in the order in which those of a session come."""
 
 _ENTRY: Final[TypeAdapter[UsageEntry]] = TypeAdapter(UsageEntry)
+_ENCODINGS: Final = {
+    b"\x1f\x8b": "the file is packed by gzip: unpack it",
+    b"\x28\xb5\x2f\xfd": "the file is packed by zstd: unpack it",
+    b"PK\x03\x04": "the file is packed by zip: unpack it",
+    b"\xef\xbb\xbf": "the file begins with a byte order mark, which a program has added: remove it",
+    b"\xff\xfe": "the file is in UTF-16, as PowerShell's > writes: let session export write it by --output",
+    b"\xfe\xff": "the file is in UTF-16; UTF-8 without a byte order mark was expected",
+}
 T = TypeVar("T")
+_PLACE: Final = re.compile(r" (?:at|in) \$")
+"""Before the place in a value, in what `check_json` says."""
 
 
 class FilePart(BaseModel):
@@ -283,11 +300,28 @@ def verify_file(file: BinaryIO, progress: Callable[[int, int], None] | None = No
 
 def _read_line(file: BinaryIO, number: int) -> bytes:
     line = file.readline(MAX_LINE + 1)
+    if number == 1:
+        _check_encoding(line)
     if len(line) > MAX_LINE:
         raise damage(number, f"longer than {MAX_LINE} bytes")
     if line and not line.endswith(b"\n"):
         raise damage(number, "it has no end: the file was cut, or its end was changed")
+    if line.endswith(b"\r\n"):
+        raise damage(
+            number, "it ends with CR LF, not LF: ends of lines were changed; copy the file byte by byte"
+        )
     return line
+
+
+def _check_encoding(line: bytes) -> None:
+    """Say what has become of a file on its way, where its first bytes tell.
+
+    Raises:
+        SessionFileError: It is packed, or in another encoding than UTF-8 without a mark.
+    """
+    for begin, what in _ENCODINGS.items():
+        if line.startswith(begin):
+            raise damage(1, what)
 
 
 def decode_header(line: bytes) -> Header:
@@ -320,7 +354,21 @@ def _validated(number: int, kind: str, read: Callable[[], T]) -> T:
         place = ".".join(str(each) for each in first["loc"][:3]) or kind
         raise damage(number, f"no {kind}: {place[:80]}: {first['type']}") from None
     except (HelixError, TypeError, ValueError) as error:
-        raise damage(number, f"no {kind}: {type(error).__name__}") from None
+        raise damage(number, f"no {kind}: {_describe_cause(error)}") from None
+
+
+def _describe_cause(error: BaseException) -> str:
+    """What is wrong, without the contents: no value, and none of the keys that lead to it."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, InvalidMessageError):
+            return _PLACE.split(str(cause))[0]
+        if isinstance(cause, TooLargeError):
+            return f"TooLargeError: {cause}"
+        if isinstance(cause, TypeError) and "ecursion" in str(cause):
+            return f"nesting over {MAX_DEPTH} levels"
+        cause = cause.__cause__
+    return type(error).__name__
 
 
 def decode_line(number: int, line: bytes) -> tuple[LineKind, JsonObject]:
@@ -350,7 +398,10 @@ def decode_message_part(number: int, plain: JsonObject) -> tuple[int, StoredMess
     if (part.body is None) == (part.base64 is None):
         raise damage(number, "no message: either body or base64 expected")
     if part.body is not None:
-        message = StoredMessage(part.kind, part.id, canonical_json(part.body))
+        body = part.body
+        message = StoredMessage(
+            part.kind, part.id, _validated(number, "message", lambda: canonical_json(body))
+        )
         _validated(number, "message", lambda: decode_message(message))
     else:
         message = StoredMessage(part.kind, part.id, _decode_base64(number, part.base64 or ""))

@@ -81,7 +81,7 @@ class Imported(View):
 
     Attributes:
         session_id: Of its first session here.
-        outcome: ``imported``; ``there``: all of it was there already, just so; ``sound``: it was a dry run,
+        outcome: ``imported``; ``there``: all of it was there already; ``sound``: it was a dry run,
             and the file can be imported.
         sessions, messages: In the file.
         redacted: Texts were taken out when it was written.
@@ -293,35 +293,24 @@ class _Target:
         Raises:
             SessionExistsError, ThreadExistsError: Another one is here.
         """
-        found = await self._find_state(place)
+        found = await self._load_state(place)
         thread_id = place.session_id if found is None else found.messages_thread_id
         facts = await find_facts(self._threads, thread_id)
-        if _ends_as(facts, place):
-            if found is not None or place.state is None:
-                return True
-        elif found is not None:
-            raise _exists_error(place.session_id, _describe_end(facts, place))
+        if found is not None:
+            _check_same_session(found, facts, place)
+            return True
+        if _ends_as(facts, place) and place.state is None:
+            return True
         if facts is not None and not _may_write(facts, place):
             raise ThreadExistsError(
                 f"thread {facts.thread_id!r} exists, and is not of this import; choose another id"
             )
         return False
 
-    async def _find_state(self, place: _ImportPlace) -> SessionState | None:
-        """The state, if it is here.
-
-        Raises:
-            SessionExistsError: Another one is.
-        """
+    async def _load_state(self, place: _ImportPlace) -> SessionState | None:
         if place.state is None or self._sessions is None:
             return None
-        found = await self._sessions.load_state(place.session_id)
-        if found is None:
-            return None
-        differing = list_differences(make_portable_state(found, place.head, place.top), place.state)
-        if differing:
-            raise _exists_error(place.session_id, f"differs in {', '.join(differing)}")
-        return found
+        return await self._sessions.load_state(place.session_id)
 
     async def make_sessions(self, file: BinaryIO, places: Sequence[_ImportPlace], progress: Progress) -> bool:
         """Make all sessions, or what is missing of them; False if all of it was here already."""
@@ -453,21 +442,30 @@ def _may_write(facts: ThreadFacts, place: _ImportPlace) -> bool:
     return abandoned or facts.owner == place.owner
 
 
+def _check_same_session(found: SessionState, facts: ThreadFacts | None, place: _ImportPlace) -> None:
+    """Refuse a session that is here with another state or with other messages than the file's.
+
+    Raises:
+        SessionExistsError: It says in what they differ.
+    """
+    assert place.state is not None  # else none was looked for
+    differences = list_differences(make_portable_state(found, place.head, place.top), place.state)
+    if not _ends_as(facts, place):
+        differences.append(_describe_end(facts, place))
+    if differences:
+        raise SessionExistsError(
+            f"session {place.session_id!r} exists, and differs from the file's in {', '.join(differences)}: "
+            "it is another one, or was changed after the file was written; it is left as it is. Choose "
+            "another id for the file's",
+            session_id=place.session_id,
+        )
+
+
 def _describe_end(facts: ThreadFacts | None, place: _ImportPlace) -> str:
-    committed = 0 if facts is None else facts.committed
-    if committed != place.head.position:
-        return f"has {committed:,} messages of finished turns, where the file has {place.head.position:,}"
-    if facts is not None and facts.head.position > committed:
-        return "has a turn under way"
-    return "has other messages"
-
-
-def _exists_error(session_id: str, how: str) -> SessionExistsError:
-    return SessionExistsError(
-        f"session {session_id!r} exists, and {how}: it is another one, or was changed after the file was "
-        "written; it is left as it is. Choose another id for that of the file",
-        session_id=session_id,
-    )
+    committed, wanted = 0 if facts is None else facts.committed, place.head.position
+    if committed != wanted:
+        return f"messages of finished turns ({committed:,}, the file has {wanted:,})"
+    return "messages" if facts is None or facts.head.position == committed else "a turn under way"
 
 
 # ---- its messages -----------------------------------------------------------------------------------

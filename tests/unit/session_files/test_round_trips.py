@@ -111,9 +111,23 @@ async def test_a_session_that_has_gone_on_is_not_imported_over(open_target: Open
         data = await export_bytes(source)
         await import_bytes(target, data)
         await make_turn(target, "s", 3)
-        with pytest.raises(SessionExistsError):
+        with pytest.raises(
+            SessionExistsError,
+            match=r"in updated_at, version, messages of finished turns \(12, the file has 8\)",
+        ):
             await import_bytes(target, data)
         assert len(await list_texts(target)) == 12
+
+
+async def test_messages_behind_the_state_are_said() -> None:
+    """A turn came into the thread, and its state has not been committed."""
+    async with open_memory() as source:
+        await make_session(source)
+        data = await export_bytes(source)
+        facts = await source.threads.read_facts("s")
+        await source.threads.append(StepAppend("s", facts.epoch, facts.head, make_row(), commits=True))
+        with pytest.raises(SessionExistsError, match=r"in messages of finished turns \(9, the file has 8\)"):
+            await import_bytes(source, data)
 
 
 async def test_another_session_of_the_id_stays(open_target: Opener) -> None:
