@@ -1,6 +1,7 @@
 """Sessions to files: `export_session`, and `open_output` for a file that is whole or not there."""
 
 import asyncio
+import codecs
 import hashlib
 import os
 import secrets
@@ -16,6 +17,7 @@ from helix_temporal.errors import InvalidRequestError, StoreUnavailableError
 from helix_temporal.models.messages import encode_message
 from helix_temporal.models.states import SubSessionRef
 from helix_temporal.models.stored_messages import StoredMessage
+from helix_temporal.models.visible import make_visible
 from helix_temporal.session_files.contents import ContentsReader, SessionContents
 from helix_temporal.session_files.file import FORMAT, Header
 from helix_temporal.session_files.foreign_messages import ForeignMessages
@@ -221,12 +223,12 @@ class _Writing:
     def write_to(self, output: BinaryIO | Path) -> Exported:
         """Write the file."""
         if not isinstance(output, Path):
-            return self._copy_to(output)
+            return self._copy_to(_for_terminal(output))
         # Devices and pipes are written to; in their place a file would be a mistake.
         with output.open("wb") if _is_special(output) else open_output(output) as file:
-            return self._copy_to(file)
+            return self._copy_to(_for_terminal(file))
 
-    def _copy_to(self, output: BinaryIO) -> Exported:
+    def _copy_to(self, output: "BinaryIO | _Terminal") -> Exported:
         """Write the header, all that was kept, and the end."""
         assert self.first is not None  # a tree has its root
         header = Header(
@@ -258,6 +260,24 @@ class _Writing:
             sha256=header.sha256 if self.format.keeps_rows else whole.hexdigest(),
             redacted=header.redacted,
         )
+
+
+class _Terminal:
+    """A terminal, on which texts of strangers are shown and cannot act."""
+
+    def __init__(self, output: BinaryIO) -> None:
+        self._output = output
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def write(self, data: bytes) -> None:
+        self._output.write(make_visible(self._decoder.decode(data), lines=True).encode())
+
+    def flush(self) -> None:
+        self._output.flush()
+
+
+def _for_terminal(output: BinaryIO) -> BinaryIO | _Terminal:
+    return _Terminal(output) if output.isatty() else output
 
 
 def check_output(path: Path) -> None:

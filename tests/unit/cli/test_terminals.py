@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 
 from helix_temporal.backends import Backends
+from helix_temporal.models.messages import Message
 from helix_temporal.models.states import CreateSession
 from helix_temporal.settings import Settings
 from tests._commands import RUN, environment
+from tests.unit.cli._stores import add_session, fill, variables_of
 
 TITLE = "注文 → é ✓"
 
@@ -32,6 +34,18 @@ def stores(tmp_path: Path) -> dict[str, str]:
 
     asyncio.run(fill())
     return variables
+
+
+def test_an_export_to_a_terminal_cannot_act_on_it(tmp_path: Path) -> None:
+    """A user's text set the title of the operator's window, and could have written over lines."""
+    variables = variables_of(tmp_path)
+    message = Message(id="m", role="user", content="\x1b]0;owned\x07 and \u009b2J")
+    fill(variables, lambda backends: add_session(backends, "s", message))
+    for name in ("md", "jsonl"):
+        for output in ("-", "/dev/stdout"):
+            shown = run_on_terminal(variables, "session", "export", "s", "--format", name, "-o", output)
+            assert "owned" in shown
+            assert not {"\x1b", "\x07", "\u009b"} & set(shown)
 
 
 NAMED = "import sys; sys.argv[0] = 'helix-temporal'; " + RUN
