@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, cast
 
 from helix_temporal.client import ReadableStores
 from helix_temporal.errors import InvalidRequestError, StoreUnavailableError
@@ -84,10 +84,25 @@ async def export_session(
     """
     if children and not file_format.holds_several:
         raise InvalidRequestError(f"format {file_format.name} holds one session: leave the children out")
-    with tempfile.TemporaryFile() as body:
+    with open_spool() as body:
         writing = _Writing(ContentsReader(stores), _Spool(body), file_format, redaction, progress)
         await writing.write_tree(session_id, children=children)
         return await asyncio.to_thread(writing.write_to, output)
+
+
+def open_spool() -> BinaryIO:
+    """A file without a name, which is gone once it is closed.
+
+    Raises:
+        InvalidRequestError: There is no directory that takes it.
+    """
+    try:
+        return cast("BinaryIO", tempfile.TemporaryFile())
+    except OSError as error:
+        raise InvalidRequestError(
+            f"no directory takes temporary files ({error.strerror}), and a session is put into one before "
+            "it is written: set TMPDIR to one that does"
+        ) from None
 
 
 @dataclass(slots=True)

@@ -8,8 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from helix_temporal.backends import Backends
+from helix_temporal.cli.commands import app
 from helix_temporal.models.messages import Message
 from helix_temporal.models.states import CreateSession
 from helix_temporal.settings import Settings
@@ -139,6 +141,27 @@ def test_a_stream_that_was_closed_is_no_failure(
     found = subprocess.run(command, env=environment(stores), capture_output=True, check=False)
     assert found.returncode == status
     assert b"Traceback" not in found.stderr
+
+
+@pytest.mark.parametrize("arguments", [["show", "nobody"], ["show", "nobody", "--json"]])
+def test_a_status_does_not_depend_on_who_reads_the_error(
+    stores: dict[str, str], arguments: list[str]
+) -> None:
+    """The reader of standard error had gone: the status was that of a bug, or of success."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-c", NAMED, "session", *arguments]
+    done = subprocess.run(command, env=environment(stores), stderr=writer, check=False)
+    os.close(writer)
+    assert done.returncode == 4
+
+
+@pytest.mark.parametrize("command", ["show", "tree", "usage", "messages", "turns", "export", "state"])
+def test_what_is_no_id_is_refused_by_every_command(stores: dict[str, str], command: str) -> None:
+    """A terminal of another encoding than UTF-8: some said that the session is not there."""
+    found = CliRunner().invoke(app, ["session", command, "\udcff"], env=stores)
+    assert (found.exit_code, found.stdout) == (2, "")
+    assert "session id: lone surrogate at 0" in " ".join(found.stderr.replace("│", "").split())
 
 
 def complete(line: str) -> list[str]:
