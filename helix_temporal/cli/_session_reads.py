@@ -16,6 +16,7 @@ from helix_temporal.errors import InvalidIdError
 from helix_temporal.models.filter_values import parse_time
 from helix_temporal.models.ids import validate_id
 from helix_temporal.views import SessionViews
+from helix_temporal.views.filters import SessionFilter
 
 R = TypeVar("R")
 
@@ -87,6 +88,25 @@ def parse_option_time(option: str, text: str | None) -> int | None:
         return parse_time(text, datetime.now(UTC))
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint=option) from None
+
+
+def parse_span(since: str | None, until: str | None) -> tuple[int | None, int | None]:
+    """The times of --since and --until, in milliseconds since 1970.
+
+    Raises:
+        BadParameter: One is no time, or nothing is between them.
+    """
+    first, end = parse_option_time("--since", since), parse_option_time("--until", until)
+    if first is not None and end is not None and first >= end:
+        raise typer.BadParameter(f"{since} is not before {until}: nothing is between", param_hint="--since")
+    return first, end
+
+
+def describe_nobody(wanted: SessionFilter) -> str:
+    """Why nothing was found of a user or an agent: a name that is misspelt must not look like an idle one."""
+    asked = [("user", wanted.user_id), ("agent", wanted.agent)]
+    named = " and ".join(f"{name} {value!r}" for name, value in asked if value is not None)
+    return f"there is no session of {named}; is the name right?" if named else "no sessions are stored here"
 
 
 def warn_of_problem(problem: str | None) -> None:

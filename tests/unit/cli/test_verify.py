@@ -8,7 +8,8 @@ from helix_temporal.cli.outputs import Verification
 from helix_temporal.cli.verify import _describe_progress, _verify_all
 from helix_temporal.errors import StoreUnavailableError
 from helix_temporal.stores.threads.verification import ThreadVerification
-from helix_temporal.testing.contracts._threads_base import a_message, noise
+from helix_temporal.testing.builders import a_message
+from helix_temporal.testing.contracts._threads_base import noise
 from helix_temporal.testing.faults import BlobCall, BlobFault
 from tests.unit.coldtier._tiers import Tiers
 
