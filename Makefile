@@ -43,7 +43,7 @@ help: ## Print this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: setup
-setup: $(STAMP) ## Create .venv with all dependencies and real servers (once; about 1 GB)
+setup: $(STAMP) ## Create .venv with all dependencies and real servers (once; about 1.7 GB)
 
 $(STAMP): pyproject.toml constraints.txt
 	@bash .ci/setup $(VENV)

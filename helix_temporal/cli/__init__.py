@@ -4,11 +4,13 @@ import io
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 
 def main() -> None:
     """Run the command line."""
     _open_missing_streams()
+    _ignore_lost_reader_of_errors()
     # Not at the top: programs that import this package need not have typer.
     from helix_temporal.cli.commands import app  # noqa: PLC0415
 
@@ -17,6 +19,25 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     app()
+
+
+class _ErrorFile(io.FileIO):
+    """Standard error whose reader may go: what a command does, and its status, do not depend on it."""
+
+    def write(self, data: Any) -> int:
+        """Write; what nobody reads any more is written nowhere."""
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            return len(data)
+
+
+def _ignore_lost_reader_of_errors() -> None:
+    stream = sys.stderr
+    # One that was opened in place of a closed one would be closed with the object that it has now.
+    if stream is sys.__stderr__ and isinstance(stream, io.TextIOWrapper) and not stream.isatty():
+        file = io.BufferedWriter(_ErrorFile(stream.fileno(), "w", closefd=False))
+        sys.stderr = io.TextIOWrapper(file, encoding=stream.encoding, line_buffering=True)
 
 
 def _open_missing_streams() -> None:

@@ -12,6 +12,7 @@ from helix_temporal.backends import Backends
 from helix_temporal.cli._output import print_note
 from helix_temporal.cli._store_checks import StoreUse, check_stores, is_database_missing
 from helix_temporal.settings import Settings
+from helix_temporal.startup import check_now_or_later
 
 R = TypeVar("R")
 _NO_ARCHIVE: Final = {"s3_bucket": None, "cold_directory": None, "archive": "eventual"}
@@ -42,11 +43,28 @@ def run_with_backends(
         with _place_for_database(settings, use) as placed:
             backends = Backends(placed)
             try:
+                await _check_servers(backends, use)
                 return await work(backends)
             finally:
                 await backends.close()
 
     return asyncio.run(run())
+
+
+async def _check_servers(backends: Backends, use: StoreUse) -> None:
+    """Refuse servers that would lose what is written, as a worker does when it starts.
+
+    Raises:
+        UnsafeRedisPolicyError, UnsupportedServerError, SchemaVersionError, StoreUnavailableError, …: As
+            `Backends.check`; an archive that is away and not required is not used, and is no error.
+    """
+    if use is StoreUse.TRIAL:
+        await backends.hot.check()
+    elif use is StoreUse.WRITING:
+        for check in backends.list_checks().values():
+            await check()
+        if not backends.needs_archive and (later := await check_now_or_later(backends)):
+            later.cancel()
 
 
 @contextmanager

@@ -12,14 +12,34 @@ from helix_temporal.cli._backends import run_with_backends
 from helix_temporal.cli._output import print_warning
 from helix_temporal.cli._store_checks import StoreUse
 from helix_temporal.cli.statuses import ExitStatus
+from helix_temporal.errors import InvalidIdError
 from helix_temporal.models.filter_values import parse_time
+from helix_temporal.models.ids import validate_id
 from helix_temporal.views import SessionViews
+from helix_temporal.views.filters import SessionFilter
 
 R = TypeVar("R")
 
+
+def _check_session_id(session_id: str) -> str:
+    """Refuse what is no id, as of a terminal without UTF-8: no session can have it.
+
+    Raises:
+        BadParameter: It says what is wrong with it.
+    """
+    try:
+        return validate_id(session_id, "session id")
+    except InvalidIdError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
 SessionId = Annotated[
     str,
-    typer.Argument(metavar="SESSION_ID", help="The session; write -- before an id that begins with a dash."),
+    typer.Argument(
+        metavar="SESSION_ID",
+        help="The session; write -- before an id that begins with a dash.",
+        callback=_check_session_id,
+    ),
 ]
 User = Annotated[str | None, typer.Option("--user", metavar="ID", help="Of this user.")]
 AgentName = Annotated[str | None, typer.Option("--agent", metavar="NAME", help="Of this agent.")]
@@ -68,6 +88,25 @@ def parse_option_time(option: str, text: str | None) -> int | None:
         return parse_time(text, datetime.now(UTC))
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint=option) from None
+
+
+def parse_span(since: str | None, until: str | None) -> tuple[int | None, int | None]:
+    """The times of --since and --until, in milliseconds since 1970.
+
+    Raises:
+        BadParameter: One is no time, or nothing is between them.
+    """
+    first, end = parse_option_time("--since", since), parse_option_time("--until", until)
+    if first is not None and end is not None and first >= end:
+        raise typer.BadParameter(f"{since} is not before {until}: nothing is between", param_hint="--since")
+    return first, end
+
+
+def describe_nobody(wanted: SessionFilter) -> str:
+    """Why nothing was found of a user or an agent: a name that is misspelt must not look like an idle one."""
+    asked = [("user", wanted.user_id), ("agent", wanted.agent)]
+    named = " and ".join(f"{name} {value!r}" for name, value in asked if value is not None)
+    return f"there is no session of {named}; is the name right?" if named else "no sessions are stored here"
 
 
 def warn_of_problem(problem: str | None) -> None:

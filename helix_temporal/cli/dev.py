@@ -15,12 +15,15 @@ import typer
 
 from helix_temporal.cli._styles import echo_styled
 from helix_temporal.devstack import SERVICES, DevStackError, Ports, Stack, start_stack
+from helix_temporal.devstack.stack import given_endpoint
 from helix_temporal.errors import HelixError
 from helix_temporal.settings import Settings
 from helix_temporal.stores.postgres import PostgresBackend
 
 # The same at each start where they are free, so that exported variables stay true.
 _PREFERRED: Final = Ports(temporal=7233, ui=8233, redis=16379, postgres=15432, s3=18333)
+_STORES: Final = {"postgres", "redis"}
+"""Services that sessions can be read from."""
 _LOOK_EVERY_SECONDS: Final = 1.0
 
 
@@ -59,8 +62,10 @@ def dev(
         raise typer.BadParameter(f"{', '.join(unknown)}: one of {', '.join(sorted(SERVICES))} expected")
     asked = Ports(temporal_port, ui_port, redis_port, postgres_port, s3_port)
     started = time.monotonic()
-    typer.echo(f"Starting {', '.join(sorted(wanted))} …")
     try:
+        starting = frozenset(name for name in wanted if given_endpoint(name, os.environ) is None)
+        if starting:
+            typer.echo(f"Starting {', '.join(sorted(starting))} …")
         with (
             _stopped_by_signals(),
             start_stack(
@@ -68,7 +73,7 @@ def dev(
                 directory=data,
                 ports=asked.choose_ports(_PREFERRED),
                 environment=os.environ,
-                on_ready=_say_ready,
+                on_ready=lambda name, seconds: _say_ready(name, seconds) if name in starting else None,
             ) as stack,
         ):
             if "postgres" in wanted:
@@ -76,7 +81,9 @@ def dev(
             if run is not None:
                 raise typer.Exit(_run_command(stack, run))
             _say_where(stack, wanted, time.monotonic() - started)
-            _watch_servers(stack)
+            if starting:
+                typer.echo("\nCtrl-C stops everything.")
+                _watch_servers(stack)
     except KeyboardInterrupt:
         typer.echo("\nStopped." if data is None else f"\nStopped; the data are in {data}.")
     except (DevStackError, HelixError) as error:
@@ -100,7 +107,10 @@ def _say_ready(service: str, seconds: float) -> None:
 
 
 def _say_where(stack: Stack, services: frozenset[str], seconds: float) -> None:
-    typer.echo(f"Ready in {seconds:.1f} s; data and logs in {stack.directory}\n")
+    if stack.servers:
+        typer.echo(f"Ready in {seconds:.1f} s; data and logs in {stack.directory}\n")
+    else:
+        typer.echo("Nothing to start.\n")
     given = ", ".join(sorted(services - stack.servers.keys()))
     if given:
         typer.echo(f"  Named by the environment, neither started nor stopped here: {given}\n")
@@ -109,8 +119,10 @@ def _say_where(stack: Stack, services: frozenset[str], seconds: float) -> None:
     typer.echo("For another terminal:\n")
     for name, value in stack.get_environment().items():
         typer.echo(f"  export {name}={shlex.quote(value)}")
-    typer.echo("\nWith these, `helix-temporal inspect --open` shows sessions in a browser.")
-    typer.echo("\nCtrl-C stops everything.")
+    if services & _STORES:
+        typer.echo(
+            "\nWith these, `helix-temporal inspect --open` (extra `inspector`) shows sessions in a browser."
+        )
 
 
 def _run_command(stack: Stack, command: str) -> int:

@@ -5,7 +5,7 @@ import os
 import sys
 import webbrowser
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -56,6 +56,7 @@ def inspect(
     needed; schedules of maintenance and actions need Temporal.
     """
     end_on_sigterm()
+    _import_inspector()
     settings = Settings.from_env(os.environ)
     check_stores(settings, StoreUse.SESSIONS)
     sys.path.insert(0, str(Path.cwd()))
@@ -75,6 +76,21 @@ def inspect(
     )
 
 
+def _import_inspector() -> "tuple[Any, Any]":
+    """`create_inspector`, and the module that serves it.
+
+    Raises:
+        InvalidConfigError: The extra is not installed.
+    """
+    try:
+        from helix_temporal.inspector import create_inspector, server  # noqa: PLC0415 (of an extra)
+    except ModuleNotFoundError as error:
+        raise InvalidConfigError(
+            f"the inspector needs the package {error.name}: pip install 'helix-temporal[inspector]'"
+        ) from error
+    return create_inspector, server
+
+
 async def _serve(
     settings: Settings,
     agents: list[Agent],
@@ -86,12 +102,7 @@ async def _serve(
     temporal_ui: str | None,
     hosts: list[str],
 ) -> None:
-    try:
-        from helix_temporal.inspector import create_inspector, server  # noqa: PLC0415 (of an extra)
-    except ModuleNotFoundError as error:
-        raise InvalidConfigError(
-            f"the inspector needs the package {error.name}: pip install 'helix-temporal[inspector]'"
-        ) from error
+    create_inspector, server = _import_inspector()
     stop = stop_on_signals()
     listening = server.bind(host, port)
     client, plugin = await connect_without_metrics(settings, lazy=True)

@@ -27,7 +27,8 @@ class ThreadVerdict(Output):
         outcome: ``unread``: a store did not answer for it; ``not_found``: there is no such thread.
         messages: In the thread.
         unarchived: Of these, those that the hot store alone has.
-        bytes_read: Of its data; 0 where only its structure was looked at.
+        bytes_read: Of its data; 0 also of a short thread whose messages stand in its manifest.
+        data_read: Its messages were read, as far as damage lets them; else its structure alone.
         problems: What is wrong, or why it could not be read.
     """
 
@@ -37,6 +38,7 @@ class ThreadVerdict(Output):
     unarchived: int = 0
     bytes_read: int = 0
     problems: tuple[str, ...] = ()
+    data_read: bool = False
 
 
 class Verification(Output):

@@ -27,7 +27,8 @@ from helix_temporal.cli._session_reads import (
     Since,
     Until,
     User,
-    parse_option_time,
+    describe_nobody,
+    parse_span,
     read_sessions,
     warn_of_problem,
 )
@@ -87,14 +88,15 @@ def list_sessions(
 
     A page prints on standard error how to see the next one.
     """
+    first, end = parse_span(since, until)
     wanted = SessionFilter(
         user_id=user,
         agent=agent,
         status=tuple(status or ()),
         tags=tuple(tag or ()),
         metadata=parse_pairs(meta or ()),
-        since=parse_option_time("--since", since),
-        until=parse_option_time("--until", until),
+        since=first,
+        until=end,
         need=_choose_need(waiting=waiting, failed=failed, behind=behind),
         roots=roots,
     )
@@ -163,11 +165,9 @@ async def _print_all(views: SessionViews, wanted: SessionFilter, *, as_json: boo
 
 def _describe_nothing(wanted: SessionFilter) -> str:
     """Why a list is empty: a name that is misspelt would look like a user without sessions."""
-    return (
-        "no sessions are stored here"
-        if wanted == SessionFilter()
-        else "no session has all that was asked for"
-    )
+    if wanted == SessionFilter(user_id=wanted.user_id, agent=wanted.agent):
+        return describe_nobody(wanted)
+    return "no session has all that was asked for"
 
 
 def _row_of(session: SessionOverview) -> Sequence[object]:

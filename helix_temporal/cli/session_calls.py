@@ -22,7 +22,8 @@ from helix_temporal.cli._session_reads import (
     Since,
     Until,
     User,
-    parse_option_time,
+    describe_nobody,
+    parse_span,
     read_sessions,
     warn_of_problem,
 )
@@ -53,7 +54,7 @@ def calls(
     more.  --json prints one call a line.  Exit status 3 where the messages of a session cannot be read.
     """
     wanted = SessionFilter(user_id=user, agent=agent)
-    span = parse_option_time("--since", since), parse_option_time("--until", until)
+    span = parse_span(since, until)
     problems = SearchProblems()
     read_sessions(
         lambda views: _print_calls(
@@ -98,9 +99,7 @@ async def _describe_nothing(views: SessionViews, wanted: SessionFilter) -> str:
     """Why no call was found: a user whose name is misspelt must not look like one without failures."""
     if (await views.list_sessions(wanted, limit=1)).sessions:
         return "no call has all that was asked for"
-    asked = [("user", wanted.user_id), ("agent", wanted.agent)]
-    named = " and ".join(f"{name} {value!r}" for name, value in asked if value is not None)
-    return f"there is no session of {named}; is the name right?" if named else "no sessions are stored here"
+    return describe_nobody(wanted)
 
 
 def _print_call(found: FoundCall) -> None:

@@ -2,7 +2,6 @@
 
 import shutil
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
@@ -21,6 +20,7 @@ from helix_temporal.errors import InvalidRequestError
 from helix_temporal.session_files import FORMATS, Exported, Imported, Redaction, check_output
 from helix_temporal.session_files import export_session as write_session
 from helix_temporal.session_files import import_session as make_session
+from helix_temporal.session_files.export import open_spool
 
 _STANDARD: Final = "-"
 
@@ -144,7 +144,7 @@ def import_session(
 
 _OUTCOMES: Final = {
     "imported": "imported",
-    "there": "there already, just so; nothing was changed",
+    "there": "all of it is there already; nothing was changed",
     "sound": "sound; it can be imported",
 }
 
@@ -164,15 +164,25 @@ def _print_imported(imported: Imported) -> None:
 
 @contextmanager
 def _open_input(file: Path) -> Iterator[BinaryIO]:
-    """The file, or standard input put aside, as it is read twice."""
+    """The file; what cannot be read twice, as a pipe, put aside."""
     if str(file) == _STANDARD:
-        with tempfile.TemporaryFile() as kept:
-            shutil.copyfileobj(sys.stdin.buffer, kept, 1024 * 1024)
-            yield cast("BinaryIO", kept)
+        with _put_aside(sys.stdin.buffer) as kept:
+            yield kept
         return
     try:
         opened = file.open("rb")
     except OSError as error:
         raise InvalidRequestError(f"{file}: cannot be read: {error.strerror}") from None
     with opened:
-        yield opened
+        if opened.seekable():
+            yield opened
+            return
+        with _put_aside(opened) as kept:
+            yield kept
+
+
+@contextmanager
+def _put_aside(stream: BinaryIO) -> Iterator[BinaryIO]:
+    with open_spool() as kept:
+        shutil.copyfileobj(stream, kept, 1024 * 1024)
+        yield kept

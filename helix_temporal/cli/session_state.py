@@ -99,7 +99,7 @@ def checkpoints(
 
 
 def _print_checkpoints(found: CheckpointList) -> None:
-    Table("checkpoint", "time", "version>", "step>", "status", "messages>", "tools").print_rows(
+    Table("checkpoint", "time", "version>", "step>", "status", "messages>", "results>").print_rows(
         (
             each.checkpoint_id,
             format_time(each.at),
@@ -107,7 +107,7 @@ def _print_checkpoints(found: CheckpointList) -> None:
             each.step,
             "superseded" if each.superseded_by else each.status.value,
             each.position,
-            ", ".join(each.tool_calls),
+            len(each.tool_calls),
         )
         for each in found.checkpoints
     )

@@ -161,7 +161,7 @@ class _Sums:
                 "sound": now.sound + (outcome == "sound"),
                 "damaged": now.damaged + (outcome == "damaged"),
                 "unread": now.unread + (outcome in {"unread", "not_found"}),
-                "read": now.read + bool(found.bytes_read),
+                "read": now.read + found.data_read,
                 "messages": now.messages + found.messages,
                 "unarchived": now.unarchived + found.unarchived,
                 "bytes_read": now.bytes_read + found.bytes_read,
@@ -190,7 +190,8 @@ def _describe_progress(found: Verification) -> str:
 
 def _describe_depth(found: Verification) -> str:
     """Of how many all data was read, and of how many only what the structure tells."""
-    data = f"every message read of {found.read:,} ({found.bytes_read:,} bytes)"
+    size = f" ({found.bytes_read:,} bytes of messages)" if found.bytes_read else ""
+    data = f"data read of {found.read:,}{size}"
     rest = found.seen - found.read - found.unread
     return f"{data}, the structure alone of {rest:,}" if rest > 0 else data
 

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from helix_temporal.agents import Agent
-from helix_temporal.cli._errors import exit_on_error
+from helix_temporal.cli._errors import exit_on_error, is_foreseen
 from helix_temporal.cli._services import run_service
 from helix_temporal.errors import InvalidConfigError
 from helix_temporal.settings import Settings
@@ -87,6 +87,13 @@ def _import_agents(name: str) -> list[Agent]:
         raise InvalidConfigError(f"agents: {name!r}: {error}{_importer_of(error, module_name)}") from error
     except AttributeError as error:
         raise InvalidConfigError(f"agents: {name!r}: {error}") from error
+    except Exception as error:
+        if not is_foreseen(error):
+            raise
+        raise InvalidConfigError(
+            f"agents: {name!r}: it cannot be imported: {type(error).__name__}: {error}; a module of agents "
+            "runs nothing while it is imported (if __name__ == '__main__')"
+        ) from error
     agents = [agent for value in values for agent in _agents_in(value)]
     if agents:
         return agents

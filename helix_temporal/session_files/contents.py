@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from helix_temporal.client import ReadableStores
 from helix_temporal.errors import (
@@ -13,10 +13,10 @@ from helix_temporal.errors import (
 from helix_temporal.models.base import JsonObject
 from helix_temporal.models.checkpoints import Run
 from helix_temporal.models.ids import validate_id
-from helix_temporal.models.states import SessionState, SessionStatus, SubSessionRef
+from helix_temporal.models.states import SessionState, SubSessionRef
 from helix_temporal.models.store_calls import OrderBy, SessionQuery
 from helix_temporal.models.stored_messages import EMPTY, Head, StoredMessage
-from helix_temporal.session.record import SessionRecord, parse_record
+from helix_temporal.session.record import parse_record
 from helix_temporal.session_files.file import (
     FileSession,
     FileThread,
@@ -26,6 +26,7 @@ from helix_temporal.session_files.file import (
     dump_state,
     dump_usage,
 )
+from helix_temporal.session_files.portable import make_portable_record, make_portable_state
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadFacts, find_facts
 from helix_temporal.stores.sessions.imports import is_without_workflow
 from helix_temporal.views.reading import stores_for_reading
@@ -36,50 +37,6 @@ _PAGE_BYTES: Final = 4 * 1024 * 1024
 _RUNS: Final = 200
 _TRIES: Final = 40
 _PAUSE: Final = 0.05
-
-STATE_LEFT_OUT: Final[dict[str, Any]] = {
-    "current_run_id": None,
-    "pending_client_tool_calls": {},
-    "completed_client_tool_calls": {},
-    "client_tool_call_ownership": {},
-    "suspension_context": None,
-    "suspended_awaiting_children": (),
-    "suspended_step_id": None,
-    "tracing_context": None,
-    "workspaces": (),
-    "cleanup_pending": False,
-}
-"""Fields of a state that belong to what runs, or to other systems: nothing waits in a session of a file."""
-
-RECORD_KEPT: Final = (
-    "agent", "metadata", "instructions", "turns", "steps", "usage", "values", "summary", "options",
-)  # fmt: skip
-"""Fields of a session workflow's record that say what the session is, rather than what it is at."""
-
-
-def make_portable_state(state: SessionState, head: Head) -> SessionState:
-    """The state as a file has it: nothing runs and nothing waits.
-
-    Args:
-        state: As it is stored.
-        head: Where the messages of the file end.
-    """
-    return state.model_copy(
-        update={
-            **STATE_LEFT_OUT,
-            "head": state.head if state.head.position <= head.position else head,
-            "status": SessionStatus.ACTIVE if state.status is SessionStatus.PAUSED else state.status,
-            "stream_id": state.stream_id if state.stream_id == state.session_id else None,
-        }
-    )
-
-
-def make_portable_record(record: SessionRecord, head: Head) -> SessionRecord:
-    """A session workflow's record as a file has it."""
-    kept = {name: getattr(record, name) for name in RECORD_KEPT}
-    if record.summary is not None and record.summary.upto.position > head.position:
-        kept["summary"] = None
-    return SessionRecord(**kept)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +58,7 @@ class SessionContents:
     @property
     def head(self) -> Head:
         """Where its messages end."""
-        return EMPTY if self.part.thread is None else self.part.thread.head
+        return self.part.head
 
 
 class ContentsReader:
@@ -118,9 +75,20 @@ class ContentsReader:
         self._threads, self._usage, self._sessions = reading.threads, reading.usage, reading.sessions
 
     async def read_contents(
-        self, session_id: str, *, parent: str | None = None, children: Sequence[SubSessionRef] = ()
+        self,
+        session_id: str,
+        *,
+        parent: str | None = None,
+        top: str | None = None,
+        children: Sequence[SubSessionRef] = (),
     ) -> SessionContents:
         """The session at one moment, up to the end of its finished turns.
+
+        Args:
+            session_id: Which one.
+            parent: The session of the file whose child it is.
+            top: The first session of the file, where it is another.
+            children: Its children in the file.
 
         Raises:
             SessionNotFoundError: There is none.
@@ -128,7 +96,7 @@ class ContentsReader:
         """
         validate_id(session_id, "session id")
         for number in range(_TRIES):
-            found = await self._try_read(session_id, parent, children, last=number == _TRIES - 1)
+            found = await self._try_read(session_id, (parent, top), children, last=number == _TRIES - 1)
             if found is not None:
                 return found
             await asyncio.sleep(_PAUSE)
@@ -138,8 +106,14 @@ class ContentsReader:
         )
 
     async def _try_read(
-        self, session_id: str, parent: str | None, children: Sequence[SubSessionRef], *, last: bool
+        self,
+        session_id: str,
+        above: tuple[str | None, str | None],
+        children: Sequence[SubSessionRef],
+        *,
+        last: bool,
     ) -> SessionContents | None:
+        parent, top = above
         state = await self._load_state(session_id)
         thread_id = session_id if state is None else state.messages_thread_id
         facts = await find_facts(self._threads, thread_id)
@@ -154,7 +128,7 @@ class ContentsReader:
         if head is None or not await self._is_unchanged(session_id, state, facts):
             return None
         if state is not None:
-            state = make_portable_state(state, head)
+            state = make_portable_state(state, head, top)
             if not await self._holds(thread_id, state.head, head):
                 state = state.model_copy(update={"head": head})
         thread = None if facts is None else _make_thread_part(facts, head)

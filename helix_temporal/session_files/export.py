@@ -1,6 +1,7 @@
 """Sessions to files: `export_session`, and `open_output` for a file that is whole or not there."""
 
 import asyncio
+import codecs
 import hashlib
 import os
 import secrets
@@ -9,13 +10,14 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, cast
 
 from helix_temporal.client import ReadableStores
 from helix_temporal.errors import InvalidRequestError, StoreUnavailableError
 from helix_temporal.models.messages import encode_message
 from helix_temporal.models.states import SubSessionRef
 from helix_temporal.models.stored_messages import StoredMessage
+from helix_temporal.models.visible import make_visible
 from helix_temporal.session_files.contents import ContentsReader, SessionContents
 from helix_temporal.session_files.file import FORMAT, Header
 from helix_temporal.session_files.foreign_messages import ForeignMessages
@@ -82,10 +84,25 @@ async def export_session(
     """
     if children and not file_format.holds_several:
         raise InvalidRequestError(f"format {file_format.name} holds one session: leave the children out")
-    with tempfile.TemporaryFile() as body:
+    with open_spool() as body:
         writing = _Writing(ContentsReader(stores), _Spool(body), file_format, redaction, progress)
         await writing.write_tree(session_id, children=children)
         return await asyncio.to_thread(writing.write_to, output)
+
+
+def open_spool() -> BinaryIO:
+    """A file without a name, which is gone once it is closed.
+
+    Raises:
+        InvalidRequestError: There is no directory that takes it.
+    """
+    try:
+        return cast("BinaryIO", tempfile.TemporaryFile())
+    except OSError as error:
+        raise InvalidRequestError(
+            f"no directory takes temporary files ({error.strerror}), and a session is put into one before "
+            "it is written: set TMPDIR to one that does"
+        ) from None
 
 
 @dataclass(slots=True)
@@ -160,13 +177,16 @@ class _Writing:
             name, parent = left.pop()
             refs = await self.reader.list_children(name, known) if children else []
             known.update(ref.sub_session_id for ref in refs)
-            await self._write_session(name, parent, refs)
+            above = (None, None) if name == session_id else (parent, session_id)
+            await self._write_session(name, above, refs)
             left += [(ref.sub_session_id, name) for ref in reversed(refs)]
 
-    async def _write_session(self, session_id: str, parent: str | None, refs: list[SubSessionRef]) -> None:
-        mark = self.spool.mark()
+    async def _write_session(
+        self, session_id: str, above: tuple[str | None, str | None], refs: list[SubSessionRef]
+    ) -> None:
+        mark, (parent, top) = self.spool.mark(), above
         for _ in range(_TRIES):
-            contents = await self.reader.read_contents(session_id, parent=parent, children=refs)
+            contents = await self.reader.read_contents(session_id, parent=parent, top=top, children=refs)
             written = await self._try_write(contents)
             if written is not None:
                 self.first = self.first or written
@@ -218,12 +238,12 @@ class _Writing:
     def write_to(self, output: BinaryIO | Path) -> Exported:
         """Write the file."""
         if not isinstance(output, Path):
-            return self._copy_to(output)
+            return self._copy_to(_for_terminal(output))
         # Devices and pipes are written to; in their place a file would be a mistake.
         with output.open("wb") if _is_special(output) else open_output(output) as file:
-            return self._copy_to(file)
+            return self._copy_to(_for_terminal(file))
 
-    def _copy_to(self, output: BinaryIO) -> Exported:
+    def _copy_to(self, output: "BinaryIO | _Terminal") -> Exported:
         """Write the header, all that was kept, and the end."""
         assert self.first is not None  # a tree has its root
         header = Header(
@@ -255,6 +275,24 @@ class _Writing:
             sha256=header.sha256 if self.format.keeps_rows else whole.hexdigest(),
             redacted=header.redacted,
         )
+
+
+class _Terminal:
+    """A terminal, on which texts of strangers are shown and cannot act."""
+
+    def __init__(self, output: BinaryIO) -> None:
+        self._output = output
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def write(self, data: bytes) -> None:
+        self._output.write(make_visible(self._decoder.decode(data), lines=True).encode())
+
+    def flush(self) -> None:
+        self._output.flush()
+
+
+def _for_terminal(output: BinaryIO) -> BinaryIO | _Terminal:
+    return _Terminal(output) if output.isatty() else output
 
 
 def check_output(path: Path) -> None:

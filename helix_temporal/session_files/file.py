@@ -9,6 +9,7 @@ keys, no spaces), so that the same sessions give the same bytes.
 import base64
 import binascii
 import hashlib
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Annotated, Any, BinaryIO, Final, Literal, TypeVar
@@ -16,8 +17,14 @@ from typing import Annotated, Any, BinaryIO, Final, Literal, TypeVar
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from helix_temporal.errors import HelixError, SessionFileError, UnsupportedFormatError
-from helix_temporal.models.base import JsonObject, canonical_json
+from helix_temporal.errors import (
+    HelixError,
+    InvalidMessageError,
+    SessionFileError,
+    TooLargeError,
+    UnsupportedFormatError,
+)
+from helix_temporal.models.base import MAX_DEPTH, JsonObject, canonical_json
 from helix_temporal.models.checkpoints import Run
 from helix_temporal.models.ids import Id
 from helix_temporal.models.limits import MAX_MESSAGE_BYTES
@@ -26,6 +33,11 @@ from helix_temporal.models.states import SessionState, SubSessionRef
 from helix_temporal.models.stored_messages import EMPTY, Head, Position, StoredMessage
 from helix_temporal.models.usage import UsageEntry
 from helix_temporal.session.record import SessionRecord
+from helix_temporal.session_files.portable import (
+    list_differences,
+    make_portable_record,
+    make_portable_state,
+)
 from helix_temporal.stores.sessions.loop import encode_state
 
 FORMAT: Final = "helix-session/1"
@@ -42,7 +54,17 @@ KINDS: Final[tuple[LineKind, ...]] = ("session", "child", "run", "usage", "messa
 """What lines there are behind the header, in the order in which those of a session come."""
 
 _ENTRY: Final[TypeAdapter[UsageEntry]] = TypeAdapter(UsageEntry)
+_ENCODINGS: Final = {
+    b"\x1f\x8b": "the file is packed by gzip: unpack it",
+    b"\x28\xb5\x2f\xfd": "the file is packed by zstd: unpack it",
+    b"PK\x03\x04": "the file is packed by zip: unpack it",
+    b"\xef\xbb\xbf": "the file begins with a byte order mark, which a program has added: remove it",
+    b"\xff\xfe": "the file is in UTF-16, as PowerShell's > writes: let session export write it by --output",
+    b"\xfe\xff": "the file is in UTF-16; UTF-8 without a byte order mark was expected",
+}
 T = TypeVar("T")
+_PLACE: Final = re.compile(r" (?:at|in) \$")
+"""Before the place in a value, in what `check_json` says."""
 
 
 class FilePart(BaseModel):
@@ -104,9 +126,14 @@ class FileSession(FilePart):
     usage: Annotated[int, Field(ge=0)] = 0
 
     @property
+    def head(self) -> Head:
+        """Where its messages end."""
+        return EMPTY if self.thread is None else self.thread.head
+
+    @property
     def messages(self) -> int:
         """How many messages follow."""
-        return 0 if self.thread is None else self.thread.head.position
+        return self.head.position
 
     def count_lines(self, kind: LineKind) -> int:
         """How many lines of a kind this session has."""
@@ -273,11 +300,28 @@ def verify_file(file: BinaryIO, progress: Callable[[int, int], None] | None = No
 
 def _read_line(file: BinaryIO, number: int) -> bytes:
     line = file.readline(MAX_LINE + 1)
+    if number == 1:
+        _check_encoding(line)
     if len(line) > MAX_LINE:
         raise damage(number, f"longer than {MAX_LINE} bytes")
     if line and not line.endswith(b"\n"):
         raise damage(number, "it has no end: the file was cut, or its end was changed")
+    if line.endswith(b"\r\n"):
+        raise damage(
+            number, "it ends with CR LF, not LF: ends of lines were changed; copy the file byte by byte"
+        )
     return line
+
+
+def _check_encoding(line: bytes) -> None:
+    """Say what has become of a file on its way, where its first bytes tell.
+
+    Raises:
+        SessionFileError: It is packed, or in another encoding than UTF-8 without a mark.
+    """
+    for begin, what in _ENCODINGS.items():
+        if line.startswith(begin):
+            raise damage(1, what)
 
 
 def decode_header(line: bytes) -> Header:
@@ -310,7 +354,21 @@ def _validated(number: int, kind: str, read: Callable[[], T]) -> T:
         place = ".".join(str(each) for each in first["loc"][:3]) or kind
         raise damage(number, f"no {kind}: {place[:80]}: {first['type']}") from None
     except (HelixError, TypeError, ValueError) as error:
-        raise damage(number, f"no {kind}: {type(error).__name__}") from None
+        raise damage(number, f"no {kind}: {_describe_cause(error)}") from None
+
+
+def _describe_cause(error: BaseException) -> str:
+    """What is wrong, without the contents: no value, and none of the keys that lead to it."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, InvalidMessageError):
+            return _PLACE.split(str(cause))[0]
+        if isinstance(cause, TooLargeError):
+            return f"TooLargeError: {cause}"
+        if isinstance(cause, TypeError) and "ecursion" in str(cause):
+            return f"nesting over {MAX_DEPTH} levels"
+        cause = cause.__cause__
+    return type(error).__name__
 
 
 def decode_line(number: int, line: bytes) -> tuple[LineKind, JsonObject]:
@@ -340,7 +398,10 @@ def decode_message_part(number: int, plain: JsonObject) -> tuple[int, StoredMess
     if (part.body is None) == (part.base64 is None):
         raise damage(number, "no message: either body or base64 expected")
     if part.body is not None:
-        message = StoredMessage(part.kind, part.id, canonical_json(part.body))
+        body = part.body
+        message = StoredMessage(
+            part.kind, part.id, _validated(number, "message", lambda: canonical_json(body))
+        )
         _validated(number, "message", lambda: decode_message(message))
     else:
         message = StoredMessage(part.kind, part.id, _decode_base64(number, part.base64 or ""))
@@ -448,11 +509,14 @@ class _FileCheck:
     def _take_session(self, number: int, plain: JsonObject, end: int) -> None:
         part = _validated(number, "session", lambda: FileSession.model_validate(plain))
         state = _validated(number, "session", part.read_state)
-        _validated(number, "session", part.read_record)
+        record = _validated(number, "session", part.read_record)
         self._check_place(number, part)
         if state is not None:
             _validated(number, "session that a store takes", lambda: encode_state(state))
             _check_state_head(number, part, state)
+            self._check_state(number, part, state)
+        if record is not None:
+            _check_portable(number, record, make_portable_record(record, part.head))
         self.sections.append(Section(part, end, number))
         self.kind, self.left = "child", part.children
         self.position, self.last_id, self.turn, self.usage_place = 0, "", 0, (-1, "")
@@ -460,13 +524,20 @@ class _FileCheck:
 
     def _check_place(self, number: int, part: FileSession) -> None:
         if not self.sections:
-            head = EMPTY if part.thread is None else part.thread.head
-            if (part.session_id, part.parent, head) != (self.header.session_id, None, self.header.head):
+            if (part.session_id, part.parent, part.head) != (self.header.session_id, None, self.header.head):
                 raise damage(number, "the first session is not the one that the header names")
             self.names.add(part.session_id)
             return
         if self.promised.pop(part.session_id, None) != part.parent or part.parent is None:
             raise damage(number, f"session {part.session_id!r} is no child of {part.parent!r} by this file")
+
+    def _check_state(self, number: int, part: FileSession, state: SessionState) -> None:
+        """The state names no thread and no session that is not its own or above it in this file."""
+        first = None if part.parent is None else self.header.session_id
+        portable = make_portable_state(state, part.head, first)
+        own = {"thread_id": state.thread_id if state.thread_id == state.session_id else None}
+        above = {"parent_session_id": part.parent}
+        _check_portable(number, state, portable.model_copy(update=own | above))
 
     def _take_child(self, number: int, plain: JsonObject) -> None:
         ref = decode_child(number, plain)
@@ -526,6 +597,17 @@ class _FileCheck:
                 f"the file ends after {len(self.sections)} sessions and {self.messages} messages; the header "
                 f"says {self.header.sessions} and {self.header.messages}",
             )
+
+
+def _check_portable(number: int, found: SessionState | SessionRecord, portable: object) -> None:
+    """Refuse what no export writes: another's thread or session, and what would run or wait here."""
+    assert isinstance(portable, SessionState | SessionRecord)
+    if wrong := list_differences(found, portable):
+        raise damage(
+            number,
+            f"no session of a file: {', '.join(wrong)[:200]}: a session in a file has its own thread, "
+            "belongs to none outside the file, and neither runs nor waits",
+        )
 
 
 def _check_state_head(number: int, part: FileSession, state: SessionState) -> None:

@@ -99,7 +99,10 @@ def read_message(message: StoredMessage) -> Message:
 
 
 class Markdown(FileFormat):
-    """A transcript to read, with tool calls and results."""
+    """A transcript to read, with tool calls and results.
+
+    Texts are quoted or stand in blocks of code: none can look like a heading of the transcript's own.
+    """
 
     name = "md"
 
@@ -133,9 +136,9 @@ class Markdown(FileFormat):
         if read.role == "tool":
             blocks.append(_fence(text))
         elif text:
-            blocks.append(f"{text}\n")
+            blocks.append(_quote(text))
         blocks += [
-            f"Calls `{_one_line(call.name)}`:\n\n{_fence(_indent(call.arguments))}"
+            f"Calls `{_name_in_code(call.name)}`:\n\n{_fence(_indent(call.arguments))}"
             for call in read.tool_calls
         ]
         return "\n".join(blocks).encode(errors="replace")
@@ -165,6 +168,15 @@ def _describe_part(part: Mapping[str, Any]) -> str:
     return f"({', '.join([kind, *named])})"
 
 
+def _quote(text: str) -> str:
+    """A quotation that no line of the text leaves."""
+    return "".join(f"> {line}".rstrip() + "\n" for line in _LINE_ENDS.split(text))
+
+
+_LINE_ENDS: Final = re.compile(r"\r\n|\r|\n")
+"""What Markdown takes for the end of a line."""
+
+
 def _fence(text: str) -> str:
     """A block of code that no line of the text ends."""
     marks = "```"
@@ -175,6 +187,10 @@ def _fence(text: str) -> str:
 
 def _indent(arguments: JsonObject) -> str:
     return json.dumps(arguments, ensure_ascii=False, indent=2)
+
+
+def _name_in_code(name: str) -> str:
+    return _one_line(name).replace("`", "'")
 
 
 def _one_line(text: str) -> str:

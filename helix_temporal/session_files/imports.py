@@ -29,7 +29,6 @@ from helix_temporal.models.stored_messages import EMPTY, Head, StoredMessage, si
 from helix_temporal.models.usage import SubAgentUsageEntry, UsageEntry
 from helix_temporal.models.waiting import check_own_id
 from helix_temporal.session.record import encode_record
-from helix_temporal.session_files.contents import make_portable_state
 from helix_temporal.session_files.export import ignore_progress
 from helix_temporal.session_files.file import (
     Header,
@@ -44,6 +43,7 @@ from helix_temporal.session_files.file import (
     iterate_lines,
     verify_file,
 )
+from helix_temporal.session_files.portable import list_differences, make_portable_state
 from helix_temporal.stores.protocols.hot import StepAppend
 from helix_temporal.stores.protocols.threads import (
     Create,
@@ -81,7 +81,7 @@ class Imported(View):
 
     Attributes:
         session_id: Of its first session here.
-        outcome: ``imported``; ``there``: all of it was there already, just so; ``sound``: it was a dry run,
+        outcome: ``imported``; ``there``: all of it was there already; ``sound``: it was a dry run,
             and the file can be imported.
         sessions, messages: In the file.
         redacted: Texts were taken out when it was written.
@@ -173,11 +173,9 @@ class SessionNames:
 
     Attributes:
         names: By the ids in the file; those that are not in it stay.
-        first: The first session's in the file, where it gets another one.
     """
 
     names: dict[str, str]
-    first: str | None = None
 
     @classmethod
     def make(cls, verified: VerifiedFile, new_id: str | None) -> "SessionNames":
@@ -193,27 +191,22 @@ class SessionNames:
         new_id = check_own_id(validate_id(new_id, "session id"))
         for name in names:
             names[name] = new_id if name == old else rename_child(name, old, new_id)
-        return cls(names, old)
+        return cls(names)
 
     def get_name(self, name: str) -> str:
         """The id here of a session."""
         return self.names.get(name, name)
 
     def rename_state(self, state: SessionState) -> SessionState:
-        """The state with the ids of here."""
-        name = self.get_name(state.session_id)
-        parent, root = state.parent_session_id, state.root_session_id
-        if self.first == state.session_id:
-            parent = root = None
-        elif self.first is not None and root is not None:
-            root = self.get_name(root if root in self.names else self.first)
+        """The state with the ids of here; it has the thread of its own id."""
+        name, parent, root = self.get_name(state.session_id), state.parent_session_id, state.root_session_id
         return state.model_copy(
             update={
                 "session_id": name,
-                "thread_id": name if self.first and state.thread_id else state.thread_id,
+                "thread_id": None,
                 "stream_id": name if state.stream_id else None,
                 "parent_session_id": None if parent is None else self.get_name(parent),
-                "root_session_id": root,
+                "root_session_id": None if root is None else self.get_name(root),
             }
         )
 
@@ -245,20 +238,25 @@ class _ImportPlace:
     """A session of the file as it is to be here.
 
     Attributes:
-        thread_id: Where its messages go; None where it has no thread.
+        top: The first session of the file, where it is another.
         owner: Who has the thread while it is written.
     """
 
     section: Section
     session_id: str
     state: SessionState | None
-    thread_id: str | None
+    top: str | None
     owner: str
 
     @property
     def head(self) -> Head:
-        thread = self.section.part.thread
-        return EMPTY if thread is None else thread.head
+        """Where its messages end."""
+        return self.section.part.head
+
+    @property
+    def thread_id(self) -> str | None:
+        """Where its messages go: the thread of its own id; None where it has none."""
+        return None if self.section.part.thread is None else self.session_id
 
 
 class _Target:
@@ -284,10 +282,10 @@ class _Target:
         part = section.part
         name, state = self._names.get_name(part.session_id), part.read_state()
         state = None if state is None else self._names.rename_state(state)
-        thread_id = name if state is None or state.thread_id is None else state.thread_id
+        top = None if part.parent is None else self._names.get_name(self._header.session_id)
         content = f"{self._header.sha256} {part.session_id} {name}"
         owner = _OWNER + hashlib.sha256(content.encode()).hexdigest()[:32]
-        return _ImportPlace(section, name, state, thread_id if part.thread else None, owner)
+        return _ImportPlace(section, name, state, top, owner)
 
     async def is_whole(self, place: _ImportPlace) -> bool:
         """Whether the session is here already, just as it would be made.
@@ -295,33 +293,24 @@ class _Target:
         Raises:
             SessionExistsError, ThreadExistsError: Another one is here.
         """
-        stated = await self._has_state(place)
-        facts = await find_facts(self._threads, place.thread_id or place.session_id)
-        if _ends_as(facts, place):
-            if stated or place.state is None:
-                return True
-        elif stated:
-            raise _exists_error(place.session_id)
+        found = await self._load_state(place)
+        thread_id = place.session_id if found is None else found.messages_thread_id
+        facts = await find_facts(self._threads, thread_id)
+        if found is not None:
+            _check_same_session(found, facts, place)
+            return True
+        if _ends_as(facts, place) and place.state is None:
+            return True
         if facts is not None and not _may_write(facts, place):
             raise ThreadExistsError(
                 f"thread {facts.thread_id!r} exists, and is not of this import; choose another id"
             )
         return False
 
-    async def _has_state(self, place: _ImportPlace) -> bool:
-        """Whether the state is here.
-
-        Raises:
-            SessionExistsError: Another one is.
-        """
+    async def _load_state(self, place: _ImportPlace) -> SessionState | None:
         if place.state is None or self._sessions is None:
-            return False
-        found = await self._sessions.load_state(place.session_id)
-        if found is None:
-            return False
-        if make_portable_state(found, place.head) != place.state:
-            raise _exists_error(place.session_id)
-        return True
+            return None
+        return await self._sessions.load_state(place.session_id)
 
     async def make_sessions(self, file: BinaryIO, places: Sequence[_ImportPlace], progress: Progress) -> bool:
         """Make all sessions, or what is missing of them; False if all of it was here already."""
@@ -400,7 +389,9 @@ class _Target:
         """Give the thread to those who will use it, and archive it; who uses it already goes on."""
         if place.thread_id is None:
             return
-        facts = await self._threads.read_facts(place.thread_id)
+        facts = await find_facts(self._threads, place.thread_id)
+        if facts is None:
+            return  # The session is here with a thread of another id.
         epoch = facts.epoch
         if facts.owner == place.owner and place.section.part.read_record() is None:
             # Below that of whoever opens it now.
@@ -451,12 +442,30 @@ def _may_write(facts: ThreadFacts, place: _ImportPlace) -> bool:
     return abandoned or facts.owner == place.owner
 
 
-def _exists_error(session_id: str) -> SessionExistsError:
-    return SessionExistsError(
-        f"session {session_id!r} exists, and is another than the file's, or has gone on since; choose "
-        "another id",
-        session_id=session_id,
-    )
+def _check_same_session(found: SessionState, facts: ThreadFacts | None, place: _ImportPlace) -> None:
+    """Refuse a session that is here with another state or with other messages than the file's.
+
+    Raises:
+        SessionExistsError: It says in what they differ.
+    """
+    assert place.state is not None  # else none was looked for
+    differences = list_differences(make_portable_state(found, place.head, place.top), place.state)
+    if not _ends_as(facts, place):
+        differences.append(_describe_end(facts, place))
+    if differences:
+        raise SessionExistsError(
+            f"session {place.session_id!r} exists, and differs from the file's in {', '.join(differences)}: "
+            "it is another one, or was changed after the file was written; it is left as it is. Choose "
+            "another id for the file's",
+            session_id=place.session_id,
+        )
+
+
+def _describe_end(facts: ThreadFacts | None, place: _ImportPlace) -> str:
+    committed, wanted = 0 if facts is None else facts.committed, place.head.position
+    if committed != wanted:
+        return f"messages of finished turns ({committed:,}, the file has {wanted:,})"
+    return "messages" if facts is None or facts.head.position == committed else "a turn under way"
 
 
 # ---- its messages -----------------------------------------------------------------------------------

@@ -16,6 +16,8 @@ from typer.testing import CliRunner
 
 from helix_temporal.backends import Backends
 from helix_temporal.cli.commands import app
+from helix_temporal.cli.statuses import ExitStatus
+from helix_temporal.devstack.valkey import start_valkey
 from helix_temporal.models.checkpoints import NewRun, RunRecorded
 from helix_temporal.models.messages import Message
 from helix_temporal.settings import Settings
@@ -108,6 +110,27 @@ async def test_an_imported_session_goes_on_in_every_store(name: str, make_place:
         assert (await list_texts(target))[-2:] == ["Order 2 was sent.", "And now?"]
         listed = await target.sessions.list_sessions()
         assert [each.title for each in listed.sessions] == ["Where is my order?"]
+
+
+@pytest.mark.parametrize("trial", [[], ["--dry-run"]], ids=["import", "trial"])
+def test_an_import_into_a_redis_that_evicts_is_refused(
+    make_place: Places, tmp_path: Path, trial: list[str]
+) -> None:
+    """A worker does not start there: a session would lose its messages as soon as memory is short."""
+    source, file = make_place("sqlite"), tmp_path / "s.jsonl"
+
+    async def make() -> None:
+        async with open_place(source) as stores:
+            await make_tree(stores)
+
+    asyncio.run(make())
+    assert CliRunner().invoke(app, ["session", "export", "s", "-o", str(file)], env=source).exit_code == 0
+    with start_valkey(arguments=("--maxmemory-policy", "allkeys-lru")) as server:
+        target = {"HELIX_REDIS_URL": server.url, "HELIX_ALLOW_PLAINTEXT": "true"}
+        found = CliRunner().invoke(app, ["session", "import", str(file), *trial], env=target)
+        assert (found.exit_code, found.stdout) == (ExitStatus.FAILED, "")
+        assert "allkeys-lru" in found.stderr
+        assert server.ask("DBSIZE") == 0
 
 
 @pytest.fixture(scope="module")

@@ -2,12 +2,14 @@
 
 import logging
 import sys
+from pathlib import Path
 
 import pytest
 from temporalio.exceptions import ApplicationError
 
 from helix_temporal.cli._services import shorten_failure
-from helix_temporal.errors import StoreUnavailableError
+from helix_temporal.cli.worker import load_agents
+from helix_temporal.errors import InvalidConfigError, StoreUnavailableError
 
 DETAILS = {
     "activity_type": "helix.sessions.open",
@@ -53,3 +55,16 @@ def test_other_lines_stay_as_they_are() -> None:
     """Also those without an exception."""
     record = logging.LogRecord("temporalio.activity", logging.INFO, __file__, 1, "hello %s", ("you",), None)
     assert printed(record) == "hello you"
+
+
+def test_a_module_that_fails_while_it_is_imported_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A script that asks something at once, given for a module of agents: the error was of no module."""
+    text = (
+        "from helix_temporal.errors import StoreUnavailableError\nraise StoreUnavailableError('no answer')\n"
+    )
+    (tmp_path / "asks_at_once.py").write_text(text, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(InvalidConfigError, match=r"'asks_at_once'.*StoreUnavailableError: no answer"):
+        load_agents(["asks_at_once"])

@@ -64,7 +64,8 @@ class VerifiedThread:
     Attributes:
         messages: In the thread.
         unarchived: Of these, those that the hot store alone has.
-        bytes_read: Of its data; 0 where only its structure was looked at.
+        bytes_read: Of its data; 0 also of a short thread whose messages stand in its manifest.
+        data_read: Its messages were read, as far as damage lets them; else its structure alone.
         problems: What is wrong, or why it could not be read.
         place: Where a later pass goes on behind it; empty for one that was named.
     """
@@ -76,6 +77,7 @@ class VerifiedThread:
     bytes_read: int = 0
     problems: tuple[str, ...] = ()
     place: str = ""
+    data_read: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +175,7 @@ class ThreadVerification:
         if self._upkeep is not None:
             found = await self._upkeep.audit(thread_id)
             if found.is_archived or found.problems:
-                return _judge_audit(found, "")
+                return _judge_audit(found, "", data_read=True)
         return await self._read_pages(_Task(thread_id, ""), reads_data=True)
 
     async def verify_all(self, place: str | None = None) -> AsyncIterator[VerifiedThread]:
@@ -259,24 +261,26 @@ class ThreadVerification:
         listed = task.listed
         if listed is not None and listed.damage:
             return VerifiedThread(task.thread_id, "damaged", problems=(listed.damage,), place=task.place)
-        found = await self._audit(task)
+        # Hot threads come with the archived ones before: here it is only asked whether there is an archive.
+        reads_data = listed is not None and self._is_read(task.thread_id)
+        found = await self._audit(task, reads_data=reads_data)
         if found is not None and listed is not None:
             # If it is not archived: a tombstone, a fork that was given up, or a thread that is hot alone.
-            return _judge_audit(found, task.place) if found.is_archived or found.problems else None
+            is_thread = found.is_archived or found.problems
+            return _judge_audit(found, task.place, data_read=reads_data) if is_thread else None
         if found is not None and (found.is_archived or found.problems):
-            return None if found.is_archived else _judge_audit(found, task.place)
+            return None if found.is_archived else _judge_audit(found, task.place, data_read=reads_data)
         try:
             return await self._read_pages(task, reads_data=self._is_read(task.thread_id))
         except ThreadNotFoundError:
             return None
 
-    async def _audit(self, task: _Task) -> Audit | None:
+    async def _audit(self, task: _Task, *, reads_data: bool) -> Audit | None:
         """What the audit of an archive says; None where there is no archive."""
         if self._upkeep is None:
             return None
         objects = None if task.listed is None else task.listed.objects
-        # Hot threads come with the archived ones before: here it is only asked whether there is an archive.
-        if task.listed is None or not self._is_read(task.thread_id):
+        if not reads_data:
             return await self._upkeep.audit(task.thread_id, objects=objects, reads_data=False)
         async with self._reading:
             found = await self._upkeep.audit(task.thread_id, objects=objects)
@@ -307,10 +311,15 @@ class ThreadVerification:
             page, problems, size = await self._read_turns(task.thread_id, reads_data=reads_data)
         except DAMAGE as error:
             said = f"{type(error).__name__}: {error}"
-            return _Look(VerifiedThread(task.thread_id, "damaged", problems=(said,), place=task.place))
+            found = VerifiedThread(
+                task.thread_id, "damaged", problems=(said,), place=task.place, data_read=reads_data
+            )
+            return _Look(found)
         outcome: Outcome = "damaged" if problems else "sound"
         count = page.head.position
-        verified = VerifiedThread(task.thread_id, outcome, count, count, size, problems, task.place)
+        verified = VerifiedThread(
+            task.thread_id, outcome, count, count, size, problems, task.place, reads_data
+        )
         return _Look(verified, page.head)
 
     async def _read_turns(
@@ -345,7 +354,7 @@ async def _in_batches(tasks: AsyncIterator[_Task]) -> AsyncIterator[list[_Task]]
     yield batch
 
 
-def _judge_audit(found: Audit, place: str) -> VerifiedThread:
+def _judge_audit(found: Audit, place: str, *, data_read: bool) -> VerifiedThread:
     outcome: Outcome = "damaged" if found.problems else "sound"
     return VerifiedThread(
         found.thread_id,
@@ -355,6 +364,7 @@ def _judge_audit(found: Audit, place: str) -> VerifiedThread:
         found.bytes_read,
         found.problems,
         place,
+        data_read,
     )
 
 

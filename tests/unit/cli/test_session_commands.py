@@ -261,7 +261,7 @@ def test_an_id_may_begin_with_a_dash(variables: dict[str, str]) -> None:
 def test_an_id_with_an_escape_does_not_act(variables: dict[str, str]) -> None:
     """No session can have it, and the line that says so is shown on a terminal."""
     found = call(variables, "session", "show", "a\x1b[2J")
-    assert found.exit_code == 4
+    assert found.exit_code == 2
     assert "\x1b" not in found.output
 
 
@@ -404,8 +404,9 @@ def test_a_failed_call_of_an_aborted_turn_names_a_command_that_shows_it(tmp_path
     [
         (("calls", "--user", "ana"), "there is no session of user 'ana'; is the name right?"),
         (("calls", "--user", "anna", "--failed"), "no call has all that was asked for"),
-        (("list", "--user", "ana"), "no session has all that was asked for"),
-        (("list", "--user", "ana", "--all"), "no session has all that was asked for"),
+        (("list", "--user", "ana"), "there is no session of user 'ana'; is the name right?"),
+        (("list", "--user", "ana", "--all"), "there is no session of user 'ana'; is the name right?"),
+        (("list", "--user", "anna", "--failed"), "no session has all that was asked for"),
         (("turns", "child"), "it has no turns"),
         (("checkpoints", "child"), "it has no checkpoints"),
     ],
@@ -416,6 +417,14 @@ def test_a_command_that_finds_nothing_says_so(
     """An empty screen for a misspelt user reads as a user without failures; the data stays empty."""
     found = call(variables, "session", *arguments)
     assert (found.exit_code, found.stdout, found.stderr) == (0, "", f"{said}\n")
+
+
+@pytest.mark.parametrize("command", ["list", "calls"])
+def test_times_that_are_exchanged_are_refused(variables: dict[str, str], command: str) -> None:
+    """Nothing is ever between them: the list was empty, as if nothing had happened."""
+    found = call(variables, "session", command, "--since", "1h", "--until", "2h")
+    assert (found.exit_code, found.stdout) == (2, "")
+    assert "1h is not before 2h" in found.stderr
 
 
 async def make_database(backends: Backends) -> None:

@@ -8,11 +8,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from helix_temporal.backends import Backends
+from helix_temporal.cli.commands import app
+from helix_temporal.models.messages import Message
 from helix_temporal.models.states import CreateSession
 from helix_temporal.settings import Settings
 from tests._commands import RUN, environment
+from tests.unit.cli._stores import add_session, fill, variables_of
 
 TITLE = "注文 → é ✓"
 
@@ -32,6 +36,18 @@ def stores(tmp_path: Path) -> dict[str, str]:
 
     asyncio.run(fill())
     return variables
+
+
+def test_an_export_to_a_terminal_cannot_act_on_it(tmp_path: Path) -> None:
+    """A user's text set the title of the operator's window, and could have written over lines."""
+    variables = variables_of(tmp_path)
+    message = Message(id="m", role="user", content="\x1b]0;owned\x07 and \u009b2J")
+    fill(variables, lambda backends: add_session(backends, "s", message))
+    for name in ("md", "jsonl"):
+        for output in ("-", "/dev/stdout"):
+            shown = run_on_terminal(variables, "session", "export", "s", "--format", name, "-o", output)
+            assert "owned" in shown
+            assert not {"\x1b", "\x07", "\u009b"} & set(shown)
 
 
 NAMED = "import sys; sys.argv[0] = 'helix-temporal'; " + RUN
@@ -125,6 +141,27 @@ def test_a_stream_that_was_closed_is_no_failure(
     found = subprocess.run(command, env=environment(stores), capture_output=True, check=False)
     assert found.returncode == status
     assert b"Traceback" not in found.stderr
+
+
+@pytest.mark.parametrize("arguments", [["show", "nobody"], ["show", "nobody", "--json"]])
+def test_a_status_does_not_depend_on_who_reads_the_error(
+    stores: dict[str, str], arguments: list[str]
+) -> None:
+    """The reader of standard error had gone: the status was that of a bug, or of success."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-c", NAMED, "session", *arguments]
+    done = subprocess.run(command, env=environment(stores), stderr=writer, check=False)
+    os.close(writer)
+    assert done.returncode == 4
+
+
+@pytest.mark.parametrize("command", ["show", "tree", "usage", "messages", "turns", "export", "state"])
+def test_what_is_no_id_is_refused_by_every_command(stores: dict[str, str], command: str) -> None:
+    """A terminal of another encoding than UTF-8: some said that the session is not there."""
+    found = CliRunner().invoke(app, ["session", command, "\udcff"], env=stores)
+    assert (found.exit_code, found.stdout) == (2, "")
+    assert "session id: lone surrogate at 0" in " ".join(found.stderr.replace("│", "").split())
 
 
 def complete(line: str) -> list[str]:

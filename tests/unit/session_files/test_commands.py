@@ -2,6 +2,9 @@
 
 import asyncio
 import json
+import os
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -50,6 +53,31 @@ def test_a_session_goes_from_one_store_to_another(
     assert piped.stdout_bytes == first.read_bytes()
     assert call(empty, "import", "-", "--as", "copy", stdin=first.read_bytes()).exit_code == 0
     assert json.loads(call(empty, "show", "copy", "--json").stdout)["messages"] == 8
+
+
+def test_a_pipe_with_a_name_is_read(variables: dict[str, str], empty: dict[str, str]) -> None:
+    """``session import /dev/stdin`` and ``<(session export …)``: a pipe cannot be read twice."""
+    data = call(variables, "export", "s").stdout_bytes
+    reader, writer = os.pipe()
+
+    def write() -> None:
+        with os.fdopen(writer, "wb") as pipe:
+            pipe.write(data)
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(write)
+        assert call(empty, "import", f"/dev/fd/{reader}").exit_code == 0
+    os.close(reader)
+
+
+def test_without_a_place_for_temporary_files_an_export_says_what_to_set(
+    variables: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Containers with a file system that is read alone have none."""
+    monkeypatch.setattr(tempfile, "tempdir", "/nowhere")
+    found = call(variables, "export", "s")
+    assert (found.exit_code, found.stdout) == (ExitStatus.USAGE, "")
+    assert "set TMPDIR" in found.stderr
 
 
 def test_json_says_what_was_done(variables: dict[str, str], empty: dict[str, str], tmp_path: Path) -> None:

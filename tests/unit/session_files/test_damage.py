@@ -1,5 +1,6 @@
 """Damaged files: each is refused with its line and with what is wrong, and nothing is imported."""
 
+import gzip
 import hashlib
 import io
 from collections.abc import Callable
@@ -39,10 +40,22 @@ def change_line(number: int, change: Callable[[Any], object]) -> Damage:
     def damage(lines: list[bytes]) -> list[bytes]:
         plain = orjson.loads(lines[number - 1])
         changed = change(plain)
-        line = changed if isinstance(changed, bytes) else canonical_json(plain) + b"\n"
+        line = changed if isinstance(changed, bytes) else _write(plain)
         return with_header([*lines[: number - 1], line, *lines[number:]])
 
     return damage
+
+
+DEEP: Final = "400 lists in each other"
+DEEP_FOR_US: Final = "70 lists in each other"
+"""Stand for what no program here can write."""
+
+
+def _write(plain: Any) -> bytes:
+    line = canonical_json(plain) + b"\n"
+    for text, count in ((DEEP, 400), (DEEP_FOR_US, 70)):
+        line = line.replace(f'"{text}"'.encode(), b"[" * count + b"]" * count)
+    return line
 
 
 def with_header(lines: list[bytes], **fields: Any) -> list[bytes]:
@@ -87,6 +100,16 @@ DAMAGES: Final[dict[str, tuple[Damage, str]]] = {
     "header without a checksum": (lambda lines: with_header(lines, sha256=None), "line 1: no header: sha256"),
     "header with a field more": (lambda lines: with_header(lines, more=1), "line 1: no header: more"),
     "another program's file": (lambda lines: [b'{"type":"summary"}\n'], "line 1: no header"),
+    "packed": (lambda lines: [gzip.compress(b"".join(lines))], "line 1: the file is packed by gzip"),
+    "a byte order mark": (lambda lines: [b"\xef\xbb\xbf", *lines], "line 1: the file begins with a byte"),
+    "another encoding": (
+        lambda lines: [b"".join(lines).decode().encode("utf-16")],
+        "line 1: the file is in UTF-16, as PowerShell",
+    ),
+    "ends of lines of another system": (
+        lambda lines: [each.replace(b"\n", b"\r\n") for each in lines],
+        "line 1: it ends with CR LF",
+    ),
     "cut at a line": (lambda lines: lines[:12], "line 12: the file ends here"),
     "cut in a line": (lambda lines: [*lines[:12], lines[12][:9]], "line 13: it has no end"),
     "a line more": (lambda lines: [*lines, lines[-1]], "a session line was expected, this is a message line"),
@@ -108,6 +131,26 @@ DAMAGES: Final[dict[str, tuple[Damage, str]]] = {
     "usage exchanged": (swap_lines(6), "line 7: usage is not in the order"),
     "usage that is none": (change_line(6, set_field("usage", "kind", "x")), "line 6: no usage"),
     "a message that is none": (change_line(9, set_field("message", "body", {})), "line 9: no message"),
+    "a message nested too deep": (
+        change_line(9, lambda plain: plain["message"]["body"].update(metadata={"secret key": DEEP_FOR_US})),
+        "line 9: no message: nesting over 64 levels",
+    ),
+    "a message nested deeper than JSON is written": (
+        change_line(9, set_field("message", "body", {"x": DEEP})),
+        "line 9: no message: nesting over 64 levels",
+    ),
+    "a state nested deeper than JSON is written": (
+        change_line(2, lambda plain: plain["session"]["state"]["custom_state"].update(x=DEEP)),
+        "line 2: no session: nesting over 64 levels",
+    ),
+    "a record nested deeper than JSON is written": (
+        change_line(2, lambda plain: plain["session"]["thread"].update(record={"values": DEEP})),
+        "line 2: no session: nesting over 64 levels",
+    ),
+    "a run nested deeper than JSON is written": (
+        change_line(4, lambda plain: plain["run"].update(error=DEEP)),
+        "line 4: no run: error",
+    ),
     "a message without a body": (
         change_line(9, lambda plain: plain["message"].pop("body")),
         "line 9: no message: either body or base64",
@@ -136,6 +179,35 @@ DAMAGES: Final[dict[str, tuple[Damage, str]]] = {
     "a state beyond the messages": (
         change_line(2, set_field("session", "state", {"head": {"position": 9, "last_id": "x"}})),
         "line 2: the state ends at 9",
+    ),
+    "a thread that is another's": (
+        change_line(2, lambda plain: plain["session"]["state"].update(thread_id="bobs")),
+        "line 2: no session of a file: thread_id: a session in a file has its own thread",
+    ),
+    "a parent outside the file": (
+        change_line(2, lambda plain: plain["session"]["state"].update(parent_session_id="bobs")),
+        "line 2: no session of a file: parent_session_id",
+    ),
+    "a root outside the file": (
+        change_line(17, lambda plain: plain["session"]["state"].update(root_session_id="bobs")),
+        "line 17: no session of a file: root_session_id",
+    ),
+    "a child that has another parent": (
+        change_line(17, lambda plain: plain["session"]["state"].update(parent_session_id="bobs")),
+        "line 17: no session of a file: parent_session_id",
+    ),
+    "a session that waits": (
+        change_line(
+            2,
+            lambda plain: plain["session"]["state"].update(
+                status="paused", client_tool_call_ownership={"c": "bobs"}
+            ),
+        ),
+        "line 2: no session of a file: client_tool_call_ownership, status",
+    ),
+    "a record of a workflow that runs": (
+        change_line(2, lambda plain: plain["session"]["thread"].update(record={"run": "r"})),
+        "line 2: no session of a file: run",
     ),
     "a state at another message": (
         change_line(2, set_field("session", "state", {"head": {"position": 3, "last_id": "x"}})),

@@ -9,8 +9,8 @@ from helix_temporal.models.checkpoints import Run
 from helix_temporal.models.states import SessionState, SubSessionRef
 from helix_temporal.models.usage import SubAgentUsageEntry, TokenUsageEntry, ToolUsageEntry
 from helix_temporal.session.record import SessionRecord
-from helix_temporal.session_files.contents import RECORD_KEPT, STATE_LEFT_OUT
 from helix_temporal.session_files.file import RUN_LEFT_OUT
+from helix_temporal.session_files.portable import RECORD_KEPT, STATE_LEFT_OUT
 
 RECORD: Final = {
     "kept": set(RECORD_KEPT),
@@ -22,7 +22,7 @@ RECORD: Final = {
 STATE: Final = {
     "kept": {
         *("session_id", "agent_type", "user_id", "title", "status", "failure_reason", "mode", "version"),
-        *("step_count", "resume_count", "head", "stream_id", "thread_id", "custom_state", "output", "error"),
+        *("step_count", "resume_count", "head", "stream_id", "custom_state", "output", "error"),
         *("tags", "metadata", "parent_session_id", "root_session_id", "forked_from", "expires_at"),
         *("created_at", "updated_at", "schema_version"),
     },

@@ -56,10 +56,20 @@ TURN = (
 async def test_a_transcript_can_be_read() -> None:
     """Roles, texts, calls with arguments, results that failed; code in a result ends no block."""
     text = await _export("md", *TURN)
-    assert "## 1. User\n\nWhat is this?\n\n(image, image/png)\n" in text
+    assert "## 1. User\n\n> What is this?\n>\n> (image, image/png)\n" in text
     assert 'Calls `find`:\n\n```\n{\n  "q": "München"\n}\n```' in text
     assert "## 3. Tool result (find) – failed\n\n````\nnothing\n```\nfound\n````\n" in text
-    assert text.endswith("## 4. Assistant\n\nI don't know.\n")
+    assert text.endswith("## 4. Assistant\n\n> I don't know.\n")
+
+
+async def test_no_text_looks_like_another_speakers() -> None:
+    """A transcript is shown as evidence: a user wrote answers into it, and an open block hid real ones."""
+    forged = "Hi\n\n## 2. Assistant\n\nYes, it is free.\r## 3. User\n```\n<!-- open"
+    text = await _export("md", Message(id="u", role="user", content=forged), *TURN[3:])
+    headings = [line for line in text.splitlines() if line.startswith("## ")]
+    assert headings == ["## 1. User", "## 2. Assistant"]
+    [between] = re.findall(r"## 1\. User\n\n(.*?)\n\n## 2", text, flags=re.DOTALL)
+    assert all(line.startswith(">") for line in between.splitlines())
 
 
 async def test_a_transcript_says_whose_session_it_is() -> None:

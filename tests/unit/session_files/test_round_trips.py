@@ -111,9 +111,23 @@ async def test_a_session_that_has_gone_on_is_not_imported_over(open_target: Open
         data = await export_bytes(source)
         await import_bytes(target, data)
         await make_turn(target, "s", 3)
-        with pytest.raises(SessionExistsError):
+        with pytest.raises(
+            SessionExistsError,
+            match=r"in updated_at, version, messages of finished turns \(12, the file has 8\)",
+        ):
             await import_bytes(target, data)
         assert len(await list_texts(target)) == 12
+
+
+async def test_messages_behind_the_state_are_said() -> None:
+    """A turn came into the thread, and its state has not been committed."""
+    async with open_memory() as source:
+        await make_session(source)
+        data = await export_bytes(source)
+        facts = await source.threads.read_facts("s")
+        await source.threads.append(StepAppend("s", facts.epoch, facts.head, make_row(), commits=True))
+        with pytest.raises(SessionExistsError, match=r"in messages of finished turns \(9, the file has 8\)"):
+            await import_bytes(source, data)
 
 
 async def test_another_session_of_the_id_stays(open_target: Opener) -> None:
@@ -183,6 +197,31 @@ async def test_a_copy_of_a_sub_agents_session_stands_alone() -> None:
         assert (state.parent_session_id, state.root_session_id) == (None, None)
 
 
+async def test_a_sub_agents_session_alone_comes_back_with_equal_bytes() -> None:
+    """Its file names no session that is not in it; where it came from, it is there already."""
+    async with open_memory() as source, open_memory() as target:
+        child, grandchild = await make_tree(source)
+        data = await export_bytes(source, child, children=True)
+        assert (await import_bytes(source, data)).outcome == "there"
+        await import_bytes(target, data)
+        assert await export_bytes(target, child, children=True) == data
+        state = await target.sessions.load_state(grandchild)
+        assert state is not None
+        assert (state.parent_session_id, state.root_session_id) == (child, child)
+
+
+async def test_a_session_with_a_thread_of_another_id_comes_back_with_its_own() -> None:
+    """The first ``ask`` may name a thread; a file that could name one could take another's."""
+    async with open_memory() as source, open_memory() as target:
+        await _make_workflow_thread(source, SessionRecord(agent="support"), "elsewhere")
+        await source.sessions.create_session("s", CreateSession(thread_id="elsewhere"))
+        data = await export_bytes(source)
+        assert (await import_bytes(source, data)).outcome == "there"
+        await import_bytes(target, data)
+        assert await export_bytes(target) == data
+        assert (await target.threads.read_facts("s")).committed == 2
+
+
 def test_a_child_whose_renamed_id_is_too_long_gets_a_short_one() -> None:
     """The same one each time, so that a second import finds it."""
     name, new = "s>" + "tool" * 60, "n" * 250
@@ -232,13 +271,13 @@ async def test_what_a_session_workflow_keeps_with_its_thread_is_kept(open_target
         assert kept == record.model_copy(update={"run": None, "writer": ""})
 
 
-async def _make_workflow_thread(stores: Backends, record: SessionRecord) -> None:
+async def _make_workflow_thread(stores: Backends, record: SessionRecord, thread_id: str = "s") -> None:
     await stores.threads.open(
-        OpenThread("s", 1, "workflow", slice=encode_record(record), adapter="anthropic")
+        OpenThread(thread_id, 1, "workflow", slice=encode_record(record), adapter="anthropic")
     )
     inputs = (StoredMessage("u", "u", b'{"content":"hi","role":"user"}'),)
     answer = StoredMessage("a", "a", b'{"content":"hello","role":"assistant"}')
-    await stores.threads.append(StepAppend("s", 1, EMPTY, inputs, answer, commits=True))
+    await stores.threads.append(StepAppend(thread_id, 1, EMPTY, inputs, answer, commits=True))
 
 
 async def test_a_thread_without_a_state_is_a_file() -> None:

@@ -228,6 +228,6 @@ async def test_threads_without_an_archive_are_read(tiers: Tiers) -> None:
     verifying = ThreadVerification(hot, HotThreads(hot), None)
     (found,) = [each async for each in verifying.verify_all()]
     page = await HotThreads(hot).read(ReadPage("only"))
-    assert replace(found, bytes_read=0, place="") == VerifiedThread(
+    assert replace(found, bytes_read=0, place="", data_read=False) == VerifiedThread(
         "only", "sound", page.head.position, page.head.position
     )
