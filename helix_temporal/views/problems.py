@@ -41,6 +41,13 @@ async def wait_for_archive(read: Callable[[], Awaitable[T]]) -> T:
         ) from error
 
 
+def as_store_error(error: Exception, what: str) -> Exception:
+    """The error to raise where a read has no part to show: what a model refuses is damage."""
+    if isinstance(error, ValidationError):
+        return StoreCorruptError(f"{what}: {describe_problem(error)}")
+    return error
+
+
 def describe_problem(error: BaseException) -> str:
     """What kept a view from being whole, in a line, without what was read."""
     if isinstance(error, HelixError):
