@@ -211,9 +211,9 @@ def _print_session(view: SessionView) -> None:
             ("created", format_time(session.created_at)),
             ("changed", format_time(session.updated_at)),
             ("expires", session.expires_at and format_time(session.expires_at)),
-            ("turns", format_number(view.turns)),
+            ("turns", _format_known(view.turns)),
             ("steps", format_number(session.steps)),
-            ("messages", format_number(view.messages)),
+            ("messages", _format_known(view.messages)),
             ("run", _describe_run(view)),
             ("failure", view.failure_reason),
             ("error", view.error and f"{view.error.type}: {view.error.message}"),
@@ -260,12 +260,18 @@ def _describe_run(view: SessionView) -> str:
     return f"{run.run_id}, turn {run.turn}, {run.status.value}, since {format_time(run.started_at)}"
 
 
+def _format_known(number: int | None) -> str:
+    return "unknown" if number is None else format_number(number)
+
+
 def _describe_place(view: SessionView) -> str:
     place = view.place
     if place is None:
         return view.thread_id
+    where = "unknown whether hot or cold" if place.hot is None else "hot" if place.hot else "cold"
     archived = "" if place.archived is None else f", {place.archived:,} archived"
-    return f"{place.thread_id}: {'hot' if place.hot else 'cold'}{archived}, {place.bytes:,} bytes"
+    size = "size unknown" if place.bytes is None else f"{place.bytes:,} bytes"
+    return f"{place.thread_id}: {where}{archived}, {size}"
 
 
 # ---- tree -------------------------------------------------------------------------------------------

@@ -50,11 +50,13 @@ def slice_bar(amounts: Iterable[tuple[str, int]]) -> tuple[Slice, ...]:
 
 def slice_thread(place: ThreadPlace, segments: Sequence[SegmentPlace]) -> tuple[Slice, ...]:
     """A thread as a strip: its segments, what only the hot store has, and the turn under way."""
+    if place.messages is None:
+        return ()
     archived = min(place.archived or 0, place.messages)
     older = segments[0].first if segments else archived
     inside = [(each.name, min(each.stop, archived) - each.first) for each in segments]
     hot = place.messages - archived if place.hot else 0
-    return slice_bar([("older", older), *inside, ("hot", hot), ("unfinished", place.unfinished)])
+    return slice_bar([("older", older), *inside, ("hot", hot), ("unfinished", place.unfinished or 0)])
 
 
 def merge_segments(segments: Sequence[SegmentPlace], most: int = 60) -> tuple[SegmentPlace, ...]:

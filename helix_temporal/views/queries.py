@@ -11,7 +11,7 @@ from helix_temporal.stores.protocols.sessions import SessionStore
 from helix_temporal.views.access import ViewedSessions, overview_of
 from helix_temporal.views.filters import SearchPlan, SessionFilter, plan_search
 from helix_temporal.views.models import SessionList, SessionOverview
-from helix_temporal.views.problems import PARTIAL_READ_ERRORS, wait_for_archive
+from helix_temporal.views.problems import PARTIAL_READ_ERRORS
 
 _LOOKED_AT: Final = 2_000
 """Sessions that one page looks at, at most: where few of them match it comes short, with a cursor."""
@@ -122,7 +122,7 @@ async def _is_behind(viewed: ViewedSessions, session_id: str) -> bool:
         header = await viewed.threads.read_hot_header(thread_id)
         if header is None or header.deleted or header.archived >= header.head.position:
             return False
-        facts = await wait_for_archive(lambda: viewed.threads.read_facts(thread_id))
+        facts = await viewed.threads.read_facts(thread_id)
     except ThreadNotFoundError:
         return False
     except PARTIAL_READ_ERRORS:

@@ -14,7 +14,7 @@ from helix_temporal.models.turns import is_step_border, starts_in
 from helix_temporal.stores.protocols.hot import HotHeader
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadPage, ThreadStore
 from helix_temporal.views.conversation import MAX_ROWS, MessagesPart
-from helix_temporal.views.problems import PARTIAL_READ_ERRORS, describe_unread, wait_for_archive
+from helix_temporal.views.problems import PARTIAL_READ_ERRORS, describe_unread
 
 T = TypeVar("T")
 
@@ -306,7 +306,7 @@ class PartReader:
         if self.error is not None:
             return await self._read_hot(wanted)
         try:
-            return await wait_for_archive(lambda: self._threads.read(wanted))
+            return await self._threads.read(wanted)
         except ThreadNotFoundError:
             return None
         except PARTIAL_READ_ERRORS as error:
@@ -315,7 +315,10 @@ class PartReader:
 
     async def _read_hot(self, wanted: ReadPage) -> ThreadPage | None:
         """What the hot thread has of a range."""
-        header = self.hot or await read_hot_header(self._threads, self._thread_id)
+        try:
+            header = self.hot or await find_hot_header(self._threads, self._thread_id)
+        except PARTIAL_READ_ERRORS:
+            return None  # the problem is told already
         if header is None:
             return None
         self.hot, self.lowest = header, header.base.position
@@ -324,15 +327,12 @@ class PartReader:
         if stop <= start:
             return None
         try:
-            return await wait_for_archive(lambda: self._threads.read(replace(wanted, start=start, stop=stop)))
+            return await self._threads.read(replace(wanted, start=start, stop=stop))
         except PARTIAL_READ_ERRORS:
             return None  # the problem is told already
 
 
-async def read_hot_header(threads: ThreadStore, thread_id: str) -> HotHeader | None:
+async def find_hot_header(threads: ThreadStore, thread_id: str) -> HotHeader | None:
     """The header of a thread's hot part, without a question to the archive; None where it is not hot."""
-    try:
-        header = await threads.read_hot_header(thread_id)
-    except PARTIAL_READ_ERRORS:
-        return None
+    header = await threads.read_hot_header(thread_id)
     return None if header is None or header.deleted else header

@@ -79,8 +79,8 @@ def page_of(
         turns=tuple(turns),
         before=found.before,
         after=found.after,
-        committed=found.part.committed,
-        head=found.part.head,
+        committed=found.part.committed if found.end_known else None,
+        head=found.part.head if found.end_known else None,
         lost=tuple(lost),
         problem=problem,
     )

@@ -1,6 +1,7 @@
 """``helix-temporal session …`` over a directory: no server, no worker."""
 
 import json
+import re
 import shlex
 import subprocess
 import sys
@@ -476,6 +477,18 @@ def test_what_a_damaged_archive_hides_is_said(damaged: dict[str, str], command: 
     found = call(damaged, "session", command, "cold")
     assert found.exit_code == 3
     assert "checksum" in found.stderr
+
+
+def test_what_is_not_known_is_not_printed_as_zero(damaged: dict[str, str]) -> None:
+    """Eight messages lie in the archive; beside a warning 0 would be believed all the same."""
+    found = call(damaged, "session", "show", "cold", "--json")
+    view = json.loads(found.stdout)
+    assert (view["messages"], view["place"]["messages"], view["place"]["bytes"]) == (None, None, None)
+    shown = call(damaged, "session", "show", "cold").stdout
+    assert re.search(r"^messages +unknown$", shown, re.MULTILINE)
+    assert "cold, size unknown" in shown
+    turns = call(damaged, "session", "turns", "cold")
+    assert "no turns" not in turns.stderr + turns.stdout
 
 
 def test_a_damaged_thread_is_status_6(damaged: dict[str, str]) -> None:
