@@ -11,8 +11,6 @@ from hashlib import blake2b
 from struct import Struct
 from typing import Final, NamedTuple
 
-from pydantic import ValidationError
-
 from helix_temporal.errors import HelixError, InvalidIdError, StoreCorruptError, StoreUnavailableError
 from helix_temporal.models.ids import validate_id
 from helix_temporal.models.states import SessionState
@@ -38,6 +36,7 @@ from helix_temporal.stores.protocols.session_rows import (
 from helix_temporal.stores.redis import threads
 from helix_temporal.stores.redis.connection import Answer, RedisConnection, Value
 from helix_temporal.stores.redis.scripts import Script, assemble_script
+from helix_temporal.stores.sessions.decisions import decode_model
 from helix_temporal.stores.sessions.operations import matches_query
 
 _LETTERS: Final = {
@@ -547,8 +546,8 @@ class SessionLists:
             return None
         where = f"the state in {self._connection.place_of(key)}"
         try:
-            return SessionState.model_validate_json(verify_checksum(body, where, session_id, "state"))
-        except (HelixError, ValidationError) as error:
+            return decode_model(SessionState, verify_checksum(body, where, session_id, "state"), where)
+        except HelixError as error:
             logger.warning("session %r is left out of a list: %s", session_id, error)
             return None
 
