@@ -46,6 +46,7 @@ from helix_temporal.views.models import (
     UsageSums,
     WaitingFor,
 )
+from helix_temporal.views.queries import ListProblems
 from helix_temporal.views.tree import list_branches
 
 _COLUMNS: Final = ("session", "status", "agent", "user", "steps>", "changed", "title")
@@ -85,7 +86,7 @@ def list_sessions(
 ) -> None:
     """List sessions, newest change first; --since and --until are about that change.
 
-    A page prints on standard error how to see the next one.
+    A page prints on standard error how to see the next one.  Exit status 3 where damaged ones are left out.
     """
     wanted = SessionFilter(
         user_id=user,
@@ -102,10 +103,11 @@ def list_sessions(
     if not everything:
         page = read_sessions(lambda views: views.list_sessions(wanted, limit=limit, cursor=cursor), use)
         print_output(page, lambda found: _print_page(found, wanted), as_json=as_json)
+        warn_of_problem(page.problem)
         return
     if cursor is not None:
         raise typer.BadParameter("--all begins with the newest", param_hint="--cursor")
-    read_sessions(lambda views: _print_all(views, wanted, as_json=as_json), use)
+    warn_of_problem(read_sessions(lambda views: _print_all(views, wanted, as_json=as_json), use))
 
 
 def parse_pairs(pairs: Iterable[str]) -> dict[str, str]:
@@ -134,18 +136,22 @@ def _choose_need(*, waiting: bool, failed: bool, behind: bool) -> Need | None:
 
 def _print_page(page: SessionList, wanted: SessionFilter) -> None:
     Table(*_COLUMNS).print_rows(_row_of(each) for each in page.sessions)
-    if not page.sessions:
+    if not (page.sessions or page.problem):
         print_note(_describe_nothing(wanted))
     if page.next_cursor is not None:
         print_note(f"more: --cursor {page.next_cursor}")
 
 
-async def _print_all(views: SessionViews, wanted: SessionFilter, *, as_json: bool) -> None:
-    """Print all as they come; memory stays flat, and what is read is out if a store goes away."""
+async def _print_all(views: SessionViews, wanted: SessionFilter, *, as_json: bool) -> str | None:
+    """Print all as they come; memory stays flat, and what is read is out if a store goes away.
+
+    Returns:
+        Why not all are printed.
+    """
     table, rows = Table(*_COLUMNS), list[Sequence[object]]()
-    progress = Progress("sessions")
+    progress, problems = Progress("sessions"), ListProblems()
     try:
-        async for each in views.iterate_sessions(wanted):
+        async for each in views.iterate_sessions(wanted, problems=problems):
             progress.add()
             if as_json:
                 print_json_line(each)
@@ -154,11 +160,12 @@ async def _print_all(views: SessionViews, wanted: SessionFilter, *, as_json: boo
             if len(rows) == PAGE:
                 table.print_rows(rows)
                 rows.clear()
-        if not as_json and progress.count == 0:
+        if not as_json and progress.count == 0 and not problems.damaged:
             print_note(_describe_nothing(wanted))
     finally:
         table.print_rows(rows)
         sys.stdout.flush()
+    return problems.describe()
 
 
 def _describe_nothing(wanted: SessionFilter) -> str:

@@ -113,10 +113,15 @@ class SessionOverview(View):
 
 
 class SessionList(View):
-    """A page of sessions; ``next_cursor`` is None on the last one."""
+    """A page of sessions; ``next_cursor`` is None on the last one.
+
+    Attributes:
+        problem: Why not all of them are there: some are damaged.
+    """
 
     sessions: tuple[SessionOverview, ...] = ()
     next_cursor: str | None = None
+    problem: str | None = None
 
 
 class WaitingFor(View):
