@@ -227,7 +227,7 @@ class ArchiveCorruptError(ArchiveError):
 
 
 class UnsupportedFormatError(ArchiveError):
-    """An archived object has a format newer than this version reads; upgrade the library."""
+    """What is stored or archived has a format newer than this version reads; upgrade the library."""
 
 
 class ColdRegressedError(ArchiveError):

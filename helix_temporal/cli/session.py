@@ -47,6 +47,7 @@ from helix_temporal.views.models import (
     UsageSums,
     WaitingFor,
 )
+from helix_temporal.views.queries import ListProblems
 from helix_temporal.views.tree import list_branches
 
 _COLUMNS: Final = ("session", "status", "agent", "user", "steps>", "changed", "title")
@@ -86,7 +87,7 @@ def list_sessions(
 ) -> None:
     """List sessions, newest change first; --since and --until are about that change.
 
-    A page prints on standard error how to see the next one.
+    A page prints on standard error how to see the next one.  Exit status 3 where damaged ones are left out.
     """
     first, end = parse_span(since, until)
     wanted = SessionFilter(
@@ -104,10 +105,11 @@ def list_sessions(
     if not everything:
         page = read_sessions(lambda views: views.list_sessions(wanted, limit=limit, cursor=cursor), use)
         print_output(page, lambda found: _print_page(found, wanted), as_json=as_json)
+        warn_of_problem(page.problem)
         return
     if cursor is not None:
         raise typer.BadParameter("--all begins with the newest", param_hint="--cursor")
-    read_sessions(lambda views: _print_all(views, wanted, as_json=as_json), use)
+    warn_of_problem(read_sessions(lambda views: _print_all(views, wanted, as_json=as_json), use))
 
 
 def parse_pairs(pairs: Iterable[str]) -> dict[str, str]:
@@ -136,18 +138,22 @@ def _choose_need(*, waiting: bool, failed: bool, behind: bool) -> Need | None:
 
 def _print_page(page: SessionList, wanted: SessionFilter) -> None:
     Table(*_COLUMNS).print_rows(_row_of(each) for each in page.sessions)
-    if not page.sessions:
+    if not (page.sessions or page.problem):
         print_note(_describe_nothing(wanted))
     if page.next_cursor is not None:
         print_note(f"more: --cursor {page.next_cursor}")
 
 
-async def _print_all(views: SessionViews, wanted: SessionFilter, *, as_json: bool) -> None:
-    """Print all as they come; memory stays flat, and what is read is out if a store goes away."""
+async def _print_all(views: SessionViews, wanted: SessionFilter, *, as_json: bool) -> str | None:
+    """Print all as they come; memory stays flat, and what is read is out if a store goes away.
+
+    Returns:
+        Why not all are printed.
+    """
     table, rows = Table(*_COLUMNS), list[Sequence[object]]()
-    progress = Progress("sessions")
+    progress, problems = Progress("sessions"), ListProblems()
     try:
-        async for each in views.iterate_sessions(wanted):
+        async for each in views.iterate_sessions(wanted, problems=problems):
             progress.add()
             if as_json:
                 print_json_line(each)
@@ -156,11 +162,12 @@ async def _print_all(views: SessionViews, wanted: SessionFilter, *, as_json: boo
             if len(rows) == PAGE:
                 table.print_rows(rows)
                 rows.clear()
-        if not as_json and progress.count == 0:
+        if not as_json and progress.count == 0 and not problems.damaged:
             print_note(_describe_nothing(wanted))
     finally:
         table.print_rows(rows)
         sys.stdout.flush()
+    return problems.describe()
 
 
 def _describe_nothing(wanted: SessionFilter) -> str:
@@ -211,9 +218,9 @@ def _print_session(view: SessionView) -> None:
             ("created", format_time(session.created_at)),
             ("changed", format_time(session.updated_at)),
             ("expires", session.expires_at and format_time(session.expires_at)),
-            ("turns", format_number(view.turns)),
+            ("turns", _format_known(view.turns)),
             ("steps", format_number(session.steps)),
-            ("messages", format_number(view.messages)),
+            ("messages", _format_known(view.messages)),
             ("run", _describe_run(view)),
             ("failure", view.failure_reason),
             ("error", view.error and f"{view.error.type}: {view.error.message}"),
@@ -260,12 +267,18 @@ def _describe_run(view: SessionView) -> str:
     return f"{run.run_id}, turn {run.turn}, {run.status.value}, since {format_time(run.started_at)}"
 
 
+def _format_known(number: int | None) -> str:
+    return "unknown" if number is None else format_number(number)
+
+
 def _describe_place(view: SessionView) -> str:
     place = view.place
     if place is None:
         return view.thread_id
+    where = "unknown whether hot or cold" if place.hot is None else "hot" if place.hot else "cold"
     archived = "" if place.archived is None else f", {place.archived:,} archived"
-    return f"{place.thread_id}: {'hot' if place.hot else 'cold'}{archived}, {place.bytes:,} bytes"
+    size = "size unknown" if place.bytes is None else f"{place.bytes:,} bytes"
+    return f"{place.thread_id}: {where}{archived}, {size}"
 
 
 # ---- tree -------------------------------------------------------------------------------------------

@@ -226,7 +226,7 @@ def _print_turn_list(found: TurnList) -> None:
     )
     for attempt in found.lost:
         print_text(describe_lost(attempt))
-    if not (found.turns or found.lost):
+    if not (found.turns or found.lost or found.problem):
         print_note("it has no turns")
     if found.before is not None:
         print_note(f"more: --before {found.before}")

@@ -10,6 +10,7 @@ from helix_temporal.backends import Backends
 from helix_temporal.cli._backends import run_with_backends
 from helix_temporal.cli._output import (
     AsJson,
+    format_number,
     format_time,
     print_facts,
     print_output,
@@ -198,14 +199,14 @@ def _facts_of(thread: StoredThread) -> Iterator[tuple[str, str]]:
     under_way = f" and {place.unfinished} of a turn under way" if place.unfinished else ""
     closed = ", closed" if place.closed else ""
     yield "thread", place.thread_id
-    yield "messages", f"{place.messages:,}{under_way}"
-    yield "bytes", f"{place.bytes:,} packed"
+    yield "messages", f"{format_number(place.messages)}{under_way}"
+    yield "bytes", f"{format_number(place.bytes)} packed"
     yield "last id", thread.last_id or NOTHING
     yield "hot", "yes" if place.hot else "no"
     yield "archived", "no cold tier is set" if place.archived is None else f"{place.archived:,} messages"
     yield "epoch", f"{place.epoch} (opened {format_time(place.opened_at)}{closed})"
     yield "owner", place.owner
-    yield "state", f"version {place.slice_version}, {place.slice_bytes:,} bytes"
+    yield "state", f"version {place.slice_version}, {format_number(place.slice_bytes)} bytes"
     if thread.prefix is not None:
         size = sum(each.bytes for each in thread.objects)
         yield "objects", f"{len(thread.objects)}, {size:,} bytes below {thread.prefix}"

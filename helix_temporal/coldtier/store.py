@@ -306,17 +306,30 @@ class TieredThreads:
         self.upkeep = Upkeep(hot, self._archive)
         self.payloads = BlobPayloads(self._archive)
 
-    def for_reading(self) -> "TieredThreads":
+    def for_reading(
+        self,
+        wrap_hot: Callable[[HotTier], HotTier] | None = None,
+        wrap_blobs: Callable[[BlobStore], BlobStore] | None = None,
+    ) -> "TieredThreads":
         """The same threads for who only looks at them: no read changes a store.
 
         A hot thread that is damaged is not repaired, but an error: `StoreCorruptError`.
+
+        Args:
+            wrap_hot: Makes the hot tier that reads ask; `upkeep`, which may take long, asks the own one.
+            wrap_blobs: As ``wrap_hot``, of the archive.
         """
-        reader, hot = copy.copy(self), hot_for_reading(self._unrepaired)
-        reader.hot = hot
-        reader._reading = TieredReads(hot, self._archive)  # noqa: SLF001 (a copy of our own)
-        migration = ZeitlichMigration(hot, self._archive, self._flushing, self._snapshots)
+        reader, unwrapped = copy.copy(self), hot_for_reading(self._unrepaired)
+        hot = unwrapped if wrap_hot is None else wrap_hot(unwrapped)
+        archive = self._archive
+        if wrap_blobs is not None:
+            archive = Archive(wrap_blobs(self.blobs), self.layout, archive.key)
+        reader.hot, reader.blobs = hot, archive.blobs
+        reader._archive = archive  # noqa: SLF001 (a copy of our own)
+        reader._reading = TieredReads(hot, archive)  # noqa: SLF001
+        migration = ZeitlichMigration(hot, archive, self._flushing, self._snapshots)
         reader._migration = migration  # noqa: SLF001
-        reader.upkeep = Upkeep(hot, self._archive)
+        reader.upkeep = Upkeep(unwrapped, self._archive)
         return reader
 
     async def open(self, request: OpenThread, progress: Progress = no_progress) -> OpenedThread:

@@ -1,7 +1,7 @@
 """Checks of Temporal: the namespace, who polls the task queues, and which versions of workers get work."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Final
@@ -25,6 +25,7 @@ from helix_temporal.doctor.checks import Check, Probe, make_check
 from helix_temporal.doctor.clocks import check_clock
 from helix_temporal.doctor.shared import Shared
 from helix_temporal.maintenance import maintenance_queue
+from helix_temporal.models.amounts import format_duration
 from helix_temporal.settings import Settings
 
 SHORT_RETENTION: Final = timedelta(days=1)
@@ -122,7 +123,10 @@ def judge_pollers(about: str, queue: str, pollers: dict[str, list[PollerInfo]]) 
     if not silent:
         names = sorted(set.union(*there.values()))
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-        said = f"{queue!r} is polled by {', '.join(names[:3])}{more}"
+        # A worker that was stopped is listed for a while: its last poll tells.
+        ago = min(max(now - _newest_of(found), 0.0) for found in pollers.values())
+        last = f"last {format_duration(int(ago * 1000))} ago"
+        said = f"{queue!r} is polled by {', '.join(names[:3])}{more}, {last}"
         return make_check(about, "task queue", "ok", said)
     what = "helix-temporal maintenance" if about == "maintenance" else "helix-temporal worker"
     nobody = f"nobody polls {queue!r} for {' and '.join(silent)}"
@@ -149,6 +153,10 @@ def judge_versions(about: str, found: DescribeTaskQueueResponse) -> list[Check]:
         make_check(about, "versions", "warning", f"workers serve {describe_idle_version(*each)}")
         for each in idle
     ]
+
+
+def _newest_of(pollers: Iterable[PollerInfo]) -> float:
+    return max(map(_seconds_of, pollers))
 
 
 def _seconds_of(poller: PollerInfo) -> float:

@@ -53,12 +53,14 @@ def slice_thread(place: ThreadPlace, segments: Sequence[SegmentPlace]) -> tuple[
 
     Where there is no archive, nothing waits for it: all is in the store.
     """
+    if place.messages is None:
+        return ()
     archived = min(place.archived or 0, place.messages)
     older = segments[0].first if segments else archived
     inside = [(each.name, min(each.stop, archived) - each.first) for each in segments]
     hot = place.messages - archived if place.hot else 0
     only_hot = "hot" if place.archived is not None else "store"
-    return slice_bar([("older", older), *inside, (only_hot, hot), ("unfinished", place.unfinished)])
+    return slice_bar([("older", older), *inside, (only_hot, hot), ("unfinished", place.unfinished or 0)])
 
 
 def merge_segments(segments: Sequence[SegmentPlace], most: int = 60) -> tuple[SegmentPlace, ...]:

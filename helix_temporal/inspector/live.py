@@ -169,7 +169,7 @@ class LiveConversation:
     async def read_thread(self) -> Markup:
         """The turns that have ended since, and what is not told for good yet, as far as it is stored."""
         newest = await self._views.read_turns(self._session_id, limit=NEW_TURNS)
-        if newest.head < self._shown:
+        if newest.head is not None and newest.head < self._shown:
             raise ReloadError
         under_way = labels.list_open(newest)
         ended = await self._list_ended(newest, {each.start for each in under_way})
@@ -200,7 +200,7 @@ class LiveConversation:
             ]
             if len(ended) > NEW_TURNS:
                 raise ReloadError
-            before = min(page.before or 0, page.committed)
+            before = min(page.before or 0, page.committed or 0)
             if before <= self._shown:
                 return ended
             page = await self._views.read_turns(self._session_id, before=before, limit=NEW_TURNS)

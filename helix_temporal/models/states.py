@@ -49,6 +49,10 @@ def is_past(deadline: float | None, now: float) -> bool:
     return deadline is not None and deadline <= now
 
 
+SCHEMA_VERSION: Final = 1
+"""Of a session's state; a change that older programs would misread has a higher one, and they refuse it."""
+
+
 class StoredModel(WireModel):
     """Base of what session stores keep."""
 
@@ -239,7 +243,7 @@ class SessionState(StoredModel):
     cleanup_pending: bool = False
     created_at: Millis = 0
     updated_at: Millis = 0
-    schema_version: Count = 1
+    schema_version: Count = SCHEMA_VERSION
 
     @model_validator(mode="before")
     @classmethod

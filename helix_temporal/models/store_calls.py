@@ -308,7 +308,13 @@ _SHOWN: Final = {*SessionSummary.model_fields} - _ASKED_FOR
 
 
 class SessionPage(StoredModel):
-    """A page of sessions; ``total`` counts all that match, None where `SessionQuery.count` is off."""
+    """A page of sessions.
+
+    Attributes:
+        total: Counts all that match; None where `SessionQuery.count` is off.
+        damaged: How many of the page are left out, as what is stored of them cannot be read; the log says
+            which.
+    """
 
     sessions: tuple[SessionSummary, ...]
     total: int | None
@@ -316,6 +322,7 @@ class SessionPage(StoredModel):
     limit: int
     has_more: bool
     next_cursor: str | None = None
+    damaged: Count = 0
 
 
 class ExpiredSession(StoredModel):

@@ -15,6 +15,7 @@ from helix_temporal.stores.protocols.streams import StreamStore
 from helix_temporal.stores.protocols.threads import find_facts
 from helix_temporal.views.filters import EVERY_SESSION, Admits, SessionFilter, admits_by
 from helix_temporal.views.models import SessionOverview
+from helix_temporal.views.patience import choose_patience
 from helix_temporal.views.reading import stores_for_reading
 
 _PARENTS: Final = 1_000
@@ -66,7 +67,7 @@ class ViewedSessions:
             self._admits = None if admits == EVERY_SESSION else admits_by(admits)
         else:
             self._admits = admits
-        reading = stores_for_reading(stores, with_lost_rows=self.admits_all)
+        reading = stores_for_reading(stores, choose_patience(stores), with_lost_rows=self.admits_all)
         self.threads: Final = reading.threads
         self.usage: Final = reading.usage
         self.sessions: Final = reading.sessions

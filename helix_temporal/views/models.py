@@ -113,10 +113,15 @@ class SessionOverview(View):
 
 
 class SessionList(View):
-    """A page of sessions; ``next_cursor`` is None on the last one."""
+    """A page of sessions; ``next_cursor`` is None on the last one.
+
+    Attributes:
+        problem: Why not all of them are there: some are damaged.
+    """
 
     sessions: tuple[SessionOverview, ...] = ()
     next_cursor: str | None = None
+    problem: str | None = None
 
 
 class WaitingFor(View):
@@ -144,9 +149,11 @@ class ThreadPlace(View):
     """How a thread is stored.
 
     Attributes:
-        messages: Of finished turns; ``unfinished`` those of the turn under way.
+        messages: Of finished turns; ``unfinished`` those of the turn under way.  What a store that is away,
+            or damage, keeps from being known is None, here and below.
         bytes: Packed.
-        archived: Messages that the archive has; None where there is no archive.
+        hot: The hot store has it; None where that does not answer.
+        archived: Messages that the archive has; None where there is no archive, or it is not known.
         unarchived: Messages that only the hot store has.
         epoch: Number of the open that may write; ``opened_at`` when that was.
         manifest_version, segments: Of the archive; None and none where there is none, or it does not answer.
@@ -156,18 +163,18 @@ class ThreadPlace(View):
     """
 
     thread_id: str
-    messages: int = 0
-    unfinished: int = 0
-    bytes: int = 0
-    hot: bool = False
+    messages: int | None = 0
+    unfinished: int | None = 0
+    bytes: int | None = 0
+    hot: bool | None = False
     archived: int | None = None
-    unarchived: int = 0
-    epoch: int = 0
+    unarchived: int | None = 0
+    epoch: int | None = 0
     opened_at: Millis | None = None
     owner: str = ""
-    closed: bool = False
-    slice_version: int = 0
-    slice_bytes: int = 0
+    closed: bool | None = False
+    slice_version: int | None = 0
+    slice_bytes: int | None = 0
     adapter: str = ""
     manifest_version: int | None = None
     segments: tuple["SegmentPlace", ...] = ()
@@ -192,7 +199,7 @@ class SessionView(View):
     Attributes:
         overview: As in a list.
         mode: ``standard`` or ``persistent``; None where it was never written.
-        messages, turns: In the thread; ``turns`` are those that were started.
+        messages, turns: In the thread; ``turns`` are those that were started.  None where that is not known.
         live_run: The run under way, or that waits.
         waiting: Whom it waits for.
         children, forked_from: Other sessions that belong to it.
@@ -203,8 +210,8 @@ class SessionView(View):
     mode: str | None = None
     version: int = 0
     thread_id: str = ""
-    messages: int = 0
-    turns: int = 0
+    messages: int | None = 0
+    turns: int | None = 0
     live_run: "TurnAttempt | None" = None
     waiting: tuple[WaitingFor, ...] = ()
     failure_reason: str | None = None
@@ -389,6 +396,7 @@ class ConversationPage(View):
     Attributes:
         before: Give it to read the turns before these; None at the begin.
         after: Give it to read the turns behind these; None at the end.
+        committed, head: Where the finished turns end, and the thread; None where that is not known.
         lost: Attempts that belong to no turn of the thread any more (cut or taken back); the newest 20.
             Never one under way; where ``problem`` says that not all can be read, only those known to be gone.
         problem: What could not be read and why: the archive is away, or damaged at a place.
@@ -399,8 +407,8 @@ class ConversationPage(View):
     turns: tuple[ConversationTurn, ...] = ()
     before: int | None = None
     after: int | None = None
-    committed: int = 0
-    head: int = 0
+    committed: int | None = 0
+    head: int | None = 0
     lost: tuple[TurnAttempt, ...] = ()
     problem: str | None = None
 

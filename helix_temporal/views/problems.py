@@ -1,8 +1,6 @@
 """What a view tells instead of failing: a store that is away, an archive that is silent, damage."""
 
-import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Final, TypeVar
+from typing import Final
 
 from pydantic import ValidationError
 
@@ -15,30 +13,16 @@ from helix_temporal.errors import (
     StoreUnavailableError,
 )
 
-T = TypeVar("T")
-
-_PATIENCE: Final = 4.0
-"""Seconds that a page waits for the archive."""
 PARTIAL_READ_ERRORS: Final = (StoreUnavailableError, StoreCorruptError, ArchiveError, ValidationError)
 """What a view tells of in `problem`, and shows the rest."""
 _DAMAGE: Final = (StoreCorruptError, ArchiveCorruptError, ColdRegressedError, ValidationError)
 
 
-async def wait_for_archive(read: Callable[[], Awaitable[T]]) -> T:
-    """Read, and wait a few seconds at most.
-
-    Raises:
-        StoreUnavailableError: There was no answer.
-    """
-    try:
-        async with asyncio.timeout(_PATIENCE):
-            return await read()
-    except TimeoutError as error:
-        # The hot store is read first, and has more patience than this.
-        raise StoreUnavailableError(
-            f"the hot store or the archive did not answer within {_PATIENCE:.0f} s; "
-            "helix-temporal doctor tells which"
-        ) from error
+def as_store_error(error: Exception, what: str) -> Exception:
+    """The error to raise where a read has no part to show: what a model refuses is damage."""
+    if isinstance(error, ValidationError):
+        return StoreCorruptError(f"{what}: {describe_problem(error)}")
+    return error
 
 
 def describe_problem(error: BaseException) -> str:

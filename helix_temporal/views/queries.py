@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from helix_temporal.errors import InvalidRequestError, ThreadNotFoundError
@@ -11,12 +12,32 @@ from helix_temporal.stores.protocols.sessions import SessionStore
 from helix_temporal.views.access import ViewedSessions, overview_of
 from helix_temporal.views.filters import SearchPlan, SessionFilter, plan_search
 from helix_temporal.views.models import SessionList, SessionOverview
-from helix_temporal.views.problems import PARTIAL_READ_ERRORS, wait_for_archive
+from helix_temporal.views.problems import PARTIAL_READ_ERRORS
 
 _LOOKED_AT: Final = 2_000
 """Sessions that one page looks at, at most: where few of them match it comes short, with a cursor."""
 _AT_ONCE: Final = 16
 """Sessions about which the stores are asked side by side."""
+
+
+@dataclass(slots=True)
+class ListProblems:
+    """What a list leaves out, as far as it was read.
+
+    Attributes:
+        damaged: Sessions of which what is stored cannot be read.
+    """
+
+    damaged: int = 0
+
+    def describe(self) -> str | None:
+        """It in a line; None where nothing is left out."""
+        if not self.damaged:
+            return None
+        left_out = "1 session is" if self.damaged == 1 else f"{self.damaged} sessions are"
+        return (
+            f"damaged: {left_out} left out of the list, as what is stored cannot be read; the log says which"
+        )
 
 
 def require_session_store(viewed: ViewedSessions) -> SessionStore:
@@ -49,25 +70,31 @@ async def list_sessions(
         return SessionList()
     found: list[SessionOverview] = []
     parents: dict[str, str | None] = {}
+    problems = ListProblems()
     query = search.query.model_copy(update={"limit": limit, "cursor": cursor})
     for _ in range(0, _LOOKED_AT, MAX_LIMIT):
         page = await store.list_sessions(query)
+        problems.damaged += page.damaged
         for summary in await _select_matching(viewed, search, page.sessions):
             found.append(await viewed.show_overview(summary, parents))
             if len(found) == limit:
                 more = page.has_more or summary is not page.sessions[-1]
                 return SessionList(
-                    sessions=tuple(found), next_cursor=_cursor_behind(summary) if more else None
+                    sessions=tuple(found),
+                    next_cursor=_cursor_behind(summary) if more else None,
+                    problem=problems.describe(),
                 )
         cursor = page.next_cursor
         if cursor is None:
             break
         # Few match: larger pages from here on.
         query = query.model_copy(update={"limit": MAX_LIMIT, "cursor": cursor})
-    return SessionList(sessions=tuple(found), next_cursor=cursor)
+    return SessionList(sessions=tuple(found), next_cursor=cursor, problem=problems.describe())
 
 
-async def iterate_sessions(viewed: ViewedSessions, wanted: SessionFilter) -> AsyncIterator[SessionOverview]:
+async def iterate_sessions(
+    viewed: ViewedSessions, wanted: SessionFilter, problems: ListProblems | None = None
+) -> AsyncIterator[SessionOverview]:
     """All sessions that match and may be seen; one page of them is in memory at a time."""
     store, search = require_session_store(viewed), plan_search(wanted, viewed.reads)
     if search.query is None or await _is_parent_hidden(viewed, wanted):
@@ -76,6 +103,8 @@ async def iterate_sessions(viewed: ViewedSessions, wanted: SessionFilter) -> Asy
     query: SessionQuery | None = search.query.model_copy(update={"limit": MAX_LIMIT})
     while query is not None:
         page = await store.list_sessions(query)
+        if problems is not None:
+            problems.damaged += page.damaged
         for summary in await _select_matching(viewed, search, page.sessions):
             yield await viewed.show_overview(summary, parents)
         query = query.model_copy(update={"cursor": page.next_cursor}) if page.next_cursor else None
@@ -122,7 +151,7 @@ async def _is_behind(viewed: ViewedSessions, session_id: str) -> bool:
         header = await viewed.threads.read_hot_header(thread_id)
         if header is None or header.deleted or header.archived >= header.head.position:
             return False
-        facts = await wait_for_archive(lambda: viewed.threads.read_facts(thread_id))
+        facts = await viewed.threads.read_facts(thread_id)
     except ThreadNotFoundError:
         return False
     except PARTIAL_READ_ERRORS:

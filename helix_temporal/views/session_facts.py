@@ -12,7 +12,7 @@ from helix_temporal.views.children import list_children
 from helix_temporal.views.conversation import attempt_of
 from helix_temporal.views.models import SessionView, TurnAttempt, UsageSums, WaitingFor
 from helix_temporal.views.problems import PARTIAL_READ_ERRORS, describe_problem
-from helix_temporal.views.storage import find_thread, place_of
+from helix_temporal.views.storage import FoundThread, find_thread, place_of
 from helix_temporal.views.usage import RecordedUsage, read_short_usage
 from helix_temporal.views.waits import list_waits, list_waits_of_thread
 
@@ -30,17 +30,17 @@ async def read_session(viewed: ViewedSessions, state: SessionState) -> SessionVi
     try:
         usage = await read_short_usage(viewed, state.session_id, record)
     except PARTIAL_READ_ERRORS as error:
-        usage, problem = UsageSums(), problem or describe_problem(error)
+        usage = UsageSums(session_ids=(state.session_id,), complete=False)
+        problem = problem or describe_problem(error)
     children = await list_children(viewed, state.session_id)
     source = None if state.forked_from is None else state.forked_from.session_id
-    turns = newest.turn if newest is not None else 0 if record is None else record.turns
     return SessionView(
         overview=await viewed.show_overview(state),
         mode=state.mode,
         version=state.version,
         thread_id=thread_id,
         messages=place.messages,
-        turns=turns,
+        turns=_count_turns(newest, record, found),
         live_run=live,
         waiting=tuple([await hide_waiting_session(viewed, each) for each in waiting]),
         failure_reason=state.failure_reason,
@@ -53,6 +53,15 @@ async def read_session(viewed: ViewedSessions, state: SessionState) -> SessionVi
         place=place,
         problem=problem,
     )
+
+
+def _count_turns(newest: TurnAttempt | None, record: SessionRecord | None, found: FoundThread) -> int | None:
+    """How many turns were begun: by the newest run, or as the thread tells; None where neither is known."""
+    if newest is not None:
+        return newest.turn
+    if found.facts is None and found.problem is not None:
+        return None
+    return 0 if record is None else record.turns
 
 
 def read_record(facts: ThreadFacts) -> SessionRecord | None:

@@ -39,6 +39,7 @@ from helix_temporal.views.models import (
     UsageSums,
     WholeMessage,
 )
+from helix_temporal.views.queries import ListProblems
 from helix_temporal.views.session_facts import read_session
 from helix_temporal.views.usage import read_usage
 
@@ -74,9 +75,11 @@ class SessionViews:
         """A page, newest change first.  Raises InvalidCursorError, InvalidRequestError."""
         return await queries.list_sessions(self._viewed, wanted, limit, cursor)
 
-    def iterate_sessions(self, wanted: SessionFilter = EVERY_SESSION) -> AsyncIterator[SessionOverview]:
-        """All of them; memory stays flat."""
-        return queries.iterate_sessions(self._viewed, wanted)
+    def iterate_sessions(
+        self, wanted: SessionFilter = EVERY_SESSION, *, problems: ListProblems | None = None
+    ) -> AsyncIterator[SessionOverview]:
+        """All of them; memory stays flat.  ``problems`` is told what is left out, as it goes on."""
+        return queries.iterate_sessions(self._viewed, wanted, problems)
 
     def find_calls(
         self,

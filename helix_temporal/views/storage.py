@@ -10,8 +10,8 @@ from helix_temporal.models.stored_messages import size_of
 from helix_temporal.stores.protocols.threads import Audit, ThreadFacts, ThreadStore
 from helix_temporal.views.access import ViewedSessions
 from helix_temporal.views.models import SegmentPlace, ThreadPlace
-from helix_temporal.views.problems import PARTIAL_READ_ERRORS, describe_problem, wait_for_archive
-from helix_temporal.views.thread_parts import read_hot_header
+from helix_temporal.views.problems import PARTIAL_READ_ERRORS, describe_problem
+from helix_temporal.views.thread_parts import find_hot_header
 
 MAX_SEGMENTS: Final = 2_000
 """Of one archive, that are listed: the newest ones."""
@@ -19,29 +19,40 @@ MAX_SEGMENTS: Final = 2_000
 
 @dataclass(frozen=True, slots=True)
 class FoundThread:
-    """What is known of a thread; without ``facts`` it is not there, or ``problem`` says why they are not."""
+    """What is known of a thread; without ``facts`` it is not there, or ``problem`` says why they are not.
+
+    Attributes:
+        hot: Whether the hot store has it; None where that did not answer.
+    """
 
     facts: ThreadFacts | None = None
     problem: str | None = None
+    hot: bool | None = False
 
 
 async def find_thread(threads: ThreadStore, thread_id: str) -> FoundThread:
     """A thread's facts; those of its hot part where the archive is away or damaged."""
     try:
-        return FoundThread(await wait_for_archive(lambda: threads.read_facts(thread_id)))
+        facts = await threads.read_facts(thread_id)
+        return FoundThread(facts, hot=facts.hot)
     except ThreadNotFoundError:
         return FoundThread()
     except PARTIAL_READ_ERRORS as error:
         problem = describe_problem(error)
-    header = await read_hot_header(threads, thread_id)
-    return FoundThread(None if header is None else ThreadFacts.of_hot(header, header.archived), problem)
+    try:
+        header = await find_hot_header(threads, thread_id)
+    except PARTIAL_READ_ERRORS:
+        return FoundThread(problem=problem, hot=None)
+    if header is None:
+        return FoundThread(problem=problem)
+    return FoundThread(ThreadFacts.of_hot(header, header.archived), problem, hot=True)
 
 
 def place_of(thread_id: str, found: FoundThread, *, archives: bool) -> ThreadPlace:
     """How a thread is stored, of what is known, without the objects of its archive."""
     facts = found.facts
     if facts is None:
-        return ThreadPlace(thread_id=thread_id, problem=found.problem)
+        return ThreadPlace(thread_id=thread_id) if found.problem is None else _unread_place(thread_id, found)
     archived = max(facts.archived, 0) if archives else None
     return ThreadPlace(
         thread_id=thread_id,
@@ -58,6 +69,23 @@ def place_of(thread_id: str, found: FoundThread, *, archives: bool) -> ThreadPla
         slice_version=facts.slice_version,
         slice_bytes=len(facts.slice),
         adapter=facts.adapter,
+        problem=found.problem,
+    )
+
+
+def _unread_place(thread_id: str, found: FoundThread) -> ThreadPlace:
+    """How a thread is stored of which at most is known whether it is hot."""
+    return ThreadPlace(
+        thread_id=thread_id,
+        messages=None,
+        unfinished=None,
+        bytes=None,
+        hot=found.hot,
+        unarchived=0 if found.hot is False else None,
+        epoch=None,
+        closed=None,
+        slice_version=None,
+        slice_bytes=None,
         problem=found.problem,
     )
 
@@ -88,7 +116,7 @@ async def _read_archive(threads: ThreadStore, thread_id: str) -> dict[str, Any]:
     if not isinstance(threads, TieredThreads):
         return {}
     try:
-        return await wait_for_archive(lambda: _list_archive(threads, thread_id))
+        return await _list_archive(threads, thread_id)
     except PARTIAL_READ_ERRORS as error:
         return {"problem": describe_problem(error)}
 

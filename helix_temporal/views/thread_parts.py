@@ -14,7 +14,7 @@ from helix_temporal.models.turns import is_step_border, starts_in
 from helix_temporal.stores.protocols.hot import HotHeader
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadPage, ThreadStore
 from helix_temporal.views.conversation import MAX_ROWS, MessagesPart
-from helix_temporal.views.problems import PARTIAL_READ_ERRORS, describe_unread, wait_for_archive
+from helix_temporal.views.problems import PARTIAL_READ_ERRORS, describe_unread
 
 T = TypeVar("T")
 
@@ -36,12 +36,20 @@ class FoundPart:
     Attributes:
         before: Position up to which an earlier part is read; None at the begin.
         after: Position from which a later part is read; None at the end.
+        error: Why not all could be read; None where it could.
+        end_known: ``part.head`` is the thread's; else nothing is known of it, and 0 stands for it.
     """
 
     part: MessagesPart
     before: int | None = None
     after: int | None = None
-    problem: str | None = None
+    error: Exception | None = None
+    end_known: bool = True
+
+    @property
+    def problem(self) -> str | None:
+        """The error as it is told."""
+        return None if self.error is None else describe_unread(self.error)
 
 
 async def read_part(
@@ -225,11 +233,11 @@ async def _finish_part(reader: "PartReader", part: MessagesPart) -> FoundPart:
             part,
             behind=behind,
             ends_turn=not behind or bool(starts_in([part.messages[-1], behind[0]])),
-            unread=reader.problem is not None,
+            unread=reader.error is not None,
         ),
         before=part.first if part.first > reader.lowest else None,
         after=part.stop if part.stop < part.head else None,
-        problem=reader.problem,
+        error=reader.error,
     )
 
 
@@ -243,25 +251,37 @@ async def read_one(threads: ThreadStore, thread_id: str, position: int) -> Messa
 
 
 def _empty_part(reader: "PartReader", page: ThreadPage | None, *, at_end: bool = False) -> FoundPart:
-    committed, head = (0, 0) if page is None else (page.committed, page.head.position)
+    ends = reader.hot if page is None else page
+    committed, head = (0, 0) if ends is None else (ends.committed, ends.head.position)
     first = head if at_end else 0
-    part = MessagesPart(first, (), committed=committed, head=head, unread=reader.problem is not None)
-    return FoundPart(part, before=first if first > reader.lowest else None, problem=reader.problem)
+    part = MessagesPart(first, (), committed=committed, head=head, unread=reader.error is not None)
+    return FoundPart(
+        part,
+        before=first if first > reader.lowest else None,
+        error=reader.error,
+        end_known=ends is not None or reader.error is None,
+    )
 
 
 class PartReader:
     """Reads messages wherever they can be read: of a thread whose archive is away those that are hot.
 
     Attributes:
-        problem: Why not all could be read; None where it could.
+        error: Why not all could be read; None where it could.
         lowest: The lowest position that can be read.
+        hot: The header of the hot part, if that alone is read.
     """
 
     def __init__(self, threads: ThreadStore, thread_id: str) -> None:
         self._threads, self._thread_id = threads, thread_id
-        self.problem: str | None = None
+        self.error: Exception | None = None
         self.lowest = 0
-        self._hot: HotHeader | None = None
+        self.hot: HotHeader | None = None
+
+    @property
+    def problem(self) -> str | None:
+        """The error as it is told."""
+        return None if self.error is None else describe_unread(self.error)
 
     async def read(
         self,
@@ -283,36 +303,36 @@ class PartReader:
             committed_only=False,
             whole=False,
         )
-        if self.problem is not None:
+        if self.error is not None:
             return await self._read_hot(wanted)
         try:
-            return await wait_for_archive(lambda: self._threads.read(wanted))
+            return await self._threads.read(wanted)
         except ThreadNotFoundError:
             return None
         except PARTIAL_READ_ERRORS as error:
-            self.problem = describe_unread(error)
+            self.error = error
             return await self._read_hot(wanted)
 
     async def _read_hot(self, wanted: ReadPage) -> ThreadPage | None:
         """What the hot thread has of a range."""
-        header = self._hot or await read_hot_header(self._threads, self._thread_id)
+        try:
+            header = self.hot or await find_hot_header(self._threads, self._thread_id)
+        except PARTIAL_READ_ERRORS:
+            return None  # the problem is told already
         if header is None:
             return None
-        self._hot, self.lowest = header, header.base.position
+        self.hot, self.lowest = header, header.base.position
         start, head = max(wanted.start, header.base.position), header.head.position
         stop = head if wanted.stop is None else min(wanted.stop, head)
         if stop <= start:
             return None
         try:
-            return await wait_for_archive(lambda: self._threads.read(replace(wanted, start=start, stop=stop)))
+            return await self._threads.read(replace(wanted, start=start, stop=stop))
         except PARTIAL_READ_ERRORS:
             return None  # the problem is told already
 
 
-async def read_hot_header(threads: ThreadStore, thread_id: str) -> HotHeader | None:
+async def find_hot_header(threads: ThreadStore, thread_id: str) -> HotHeader | None:
     """The header of a thread's hot part, without a question to the archive; None where it is not hot."""
-    try:
-        header = await threads.read_hot_header(thread_id)
-    except PARTIAL_READ_ERRORS:
-        return None
+    header = await threads.read_hot_header(thread_id)
     return None if header is None or header.deleted else header

@@ -26,7 +26,7 @@ from helix_temporal.views.models import (
     TurnAttempt,
     WholeMessage,
 )
-from helix_temporal.views.problems import PARTIAL_READ_ERRORS, describe_problem
+from helix_temporal.views.problems import PARTIAL_READ_ERRORS, as_store_error, describe_problem
 from helix_temporal.views.session_facts import read_waits
 from helix_temporal.views.storage import find_thread
 from helix_temporal.views.thread_parts import FoundPart, PartReader, read_one, read_part
@@ -79,8 +79,8 @@ def page_of(
         turns=tuple(turns),
         before=found.before,
         after=found.after,
-        committed=found.part.committed,
-        head=found.part.head,
+        committed=found.part.committed if found.end_known else None,
+        head=found.part.head if found.end_known else None,
         lost=tuple(lost),
         problem=problem,
     )
@@ -177,14 +177,16 @@ async def read_message(viewed: ViewedSessions, state: SessionState, position: in
 
     Raises:
         InvalidRequestError: There is none at this position.
+        StoreUnavailableError, ArchiveError, StoreCorruptError: It cannot be read.
     """
     thread_id = state.messages_thread_id
     found = await read_part(viewed.threads, thread_id, before=None, after=position, turns=1)
     part = found.part
     if not part.messages or part.first != position:
-        why = f" ({found.problem})" if found.problem else ""
+        if found.error is not None and not (found.end_known and position >= part.head):
+            raise as_store_error(found.error, f"message {position} of session {state.session_id!r}")
         raise InvalidRequestError(
-            f"session {state.session_id!r} has no message at {position}: it ends at {part.head}{why}"
+            f"session {state.session_id!r} has no message at {position}: it ends at {part.head}"
         )
     facts, _ = await read_session_facts(viewed, state, part)
     return WholeMessage(

@@ -10,7 +10,7 @@ from helix_temporal.models.stored_messages import StoredMessage
 from helix_temporal.models.turns import starts_in
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadPage, ThreadStore, find_facts
 from helix_temporal.views.access import ViewedSessions
-from helix_temporal.views.problems import PARTIAL_READ_ERRORS, wait_for_archive
+from helix_temporal.views.problems import PARTIAL_READ_ERRORS
 from helix_temporal.views.turn_steps import find_begin, number_steps
 
 _COUNTED: Final = 2_000
@@ -83,7 +83,7 @@ async def _stands_there(viewed: ViewedSessions, state: SessionState, run: Run) -
         whole=False,
     )
     try:
-        page = await wait_for_archive(lambda: viewed.threads.read(request))
+        page = await viewed.threads.read(request)
     except ThreadNotFoundError:
         return False
     except PARTIAL_READ_ERRORS:

@@ -24,7 +24,7 @@ async def show_sessions(request: Request, page: PageRequest) -> Response:
     cursor = request.query_params.get("cursor") or None
     listing = page.views.list_sessions(query.sessions, limit=PAGE, cursor=cursor)
     found, problem = await try_read(listing, InvalidRequestError)
-    found = found or SessionList()
+    found = found or SessionList(problem=problem)
     following = found.next_cursor and page.link("sessions", query.pairs(cursor=found.next_cursor))
     first = page.link("sessions", query.pairs()) if cursor else None
     return show_template(
@@ -32,7 +32,7 @@ async def show_sessions(request: Request, page: PageRequest) -> Response:
         "sessions.html",
         query=query,
         sessions=found.sessions,
-        problem=problem,
+        problem=found.problem,
         first=first,
         next=following,
     )
@@ -50,11 +50,11 @@ async def show_waiting(request: Request, page: PageRequest) -> Response:
     cursor = request.query_params.get("cursor") or None
     listing = page.views.list_sessions(SessionFilter(need="waiting"), limit=WAITING_PAGE, cursor=cursor)
     found, problem = await try_read(listing, InvalidRequestError)
-    found = found or SessionList()
+    found = found or SessionList(problem=problem)
     sessions = await asyncio.gather(*(_read_waiting(page, each) for each in found.sessions))
     following = found.next_cursor and page.link("waiting", {"cursor": found.next_cursor})
     return show_template(
-        page, "waiting.html", area="waiting", sessions=sessions, problem=problem, next=following
+        page, "waiting.html", area="waiting", sessions=sessions, problem=found.problem, next=following
     )
 
 

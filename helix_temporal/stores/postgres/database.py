@@ -147,7 +147,15 @@ _NO_SCHEMA: Final = "3F000"
 _PROTOCOL: Final = "08P01"
 _PARAMETER: Final = re.compile(r"unsupported startup parameter(?: in options)?: (\w+)")
 _NO_DATABASE: Final = re.compile("no such database|database .* does not exist")
-_NO_LOGIN: Final = re.compile("no such user|(?:password|SASL) authentication failed")
+_NO_LOGIN: Final = re.compile("no such user|(?:password|SASL) authentication failed", re.IGNORECASE)
+_BUSY_POOLER: Final = re.compile(
+    "time ?-?out|no more connections|cannot connect|server (?:login|conn|closed)|shut|paus|disabled|crash"
+    "|clos|terminat|resource|memory|does not allow",
+    re.IGNORECASE,
+)
+"""What PgBouncer says while it, or the server behind it, is busy, starting or stopping."""
+_SHOWN: Final = 200
+"""Characters of a server's text that an error shows."""
 _NO_TLS: Final = re.compile("(?:SSL|TLS)(?: connection)? required")
 _TLS: Final = TlsSettings(
     files="sslrootcert, sslcert and sslkey in postgres_dsn",
@@ -246,6 +254,29 @@ def _find_pooler_refusal(text: str) -> str | None:
     if _NO_TLS.search(text):
         return "is behind PgBouncer, which takes only TLS; write sslmode=require in postgres_dsn"
     return None
+
+
+def find_refused_connection(error: BaseException, where: str, *, let_in: bool) -> HelixError | None:
+    """The error for a pooler that takes no connection of ours, in its words; None for any other trouble.
+
+    Before there is a connection no statement was sent: the text can quote no value, and never has a password.
+    While its server restarts, PgBouncer with ``auth_query`` has the words of a wrong setting, too.
+
+    Args:
+        error: What the driver raised while it connected.
+        where: The server's address, without credentials.
+        let_in: It has taken connections before, so that the trouble may pass.
+    """
+    text = str(error)
+    if state_of(error) != _PROTOCOL or _find_pooler_refusal(text) is not None or _BUSY_POOLER.search(text):
+        return None
+    shown = "".join(each if each.isprintable() else "?" for each in text[:_SHOWN])
+    kind = StoreUnavailableError if let_in else InvalidConfigError
+    return kind(
+        f"PostgreSQL at {where} refused the connection: {shown!r} ({_PROTOCOL}); correct the user in"
+        " postgres_dsn, or auth_type, auth_file and [databases] of the pooler there",
+        sqlstate=_PROTOCOL,
+    )
 
 
 def statement_lost(where: str, what: str, **facts: str) -> InvalidConfigError:
@@ -435,7 +466,7 @@ class AsyncpgDatabase:
             self._make = pool
         else:
             self._connections = Connections(pool, None, timeout)
-        self._opening = asyncio.Lock()
+        self._opening, self._let_in = asyncio.Lock(), False
         self._home = HomeLoop(f"PostgreSQL at {where}")
 
     @classmethod
@@ -552,14 +583,25 @@ class AsyncpgDatabase:
             raise StoreUnavailableError(f"PostgreSQL at {self.where}: the given pool was closed")
         async with self._opening:
             if self._connections is None:
-                self._connections = await self._make()
+                self._connections = await self._connect(self._make())
         return self._connections
+
+    async def _connect(self, connecting: Awaitable[T]) -> T:
+        """What comes of connecting; a refusal that does not pass is an error of settings."""
+        try:
+            return await connecting
+        except asyncpg.PostgresError as error:
+            refused = find_refused_connection(error, self.where, let_in=self._let_in)
+            if refused is None:
+                raise
+            raise refused from error
 
     @asynccontextmanager
     async def _take_connection(self) -> AsyncIterator[Any]:
         self._claim_loop()
         connections = await self._open_connections()
-        connection = await connections.take_connection()
+        connection = await self._connect(connections.take_connection())
+        self._let_in = True
         ended_by: BaseException | None = None
         try:
             yield connection
@@ -586,7 +628,8 @@ class AsyncpgDatabase:
         # As `_take_connection` does it; a context manager would cost a tenth of the statement.
         self._claim_loop()
         connections = self._connections or await self._open_connections()
-        connection = await connections.take_connection()
+        connection = await self._connect(connections.take_connection())
+        self._let_in = True
         try:
             result = await getattr(connection, method)(query, *args, timeout=timeout)
         except BaseException as error:

@@ -198,8 +198,10 @@ class PostgresSessions:
         )
         more = len(rows) > query.limit
         last = rows[query.limit - 1] if more else None
+        summaries = decode_summaries(rows[: query.limit], query, "PostgreSQL")
         return SessionPage(
-            sessions=decode_summaries(rows[: query.limit], query, "PostgreSQL"),
+            sessions=summaries,
+            damaged=len(rows[: query.limit]) - len(summaries),
             total=total,
             offset=query.offset,
             limit=query.limit,

@@ -11,8 +11,6 @@ from hashlib import blake2b
 from struct import Struct
 from typing import Final, NamedTuple
 
-from pydantic import ValidationError
-
 from helix_temporal.errors import HelixError, InvalidIdError, StoreCorruptError, StoreUnavailableError
 from helix_temporal.models.ids import validate_id
 from helix_temporal.models.states import SessionState
@@ -38,6 +36,7 @@ from helix_temporal.stores.protocols.session_rows import (
 from helix_temporal.stores.redis import threads
 from helix_temporal.stores.redis.connection import Answer, RedisConnection, Value
 from helix_temporal.stores.redis.scripts import Script, assemble_script
+from helix_temporal.stores.sessions.decisions import decode_model
 from helix_temporal.stores.sessions.operations import matches_query
 
 _LETTERS: Final = {
@@ -464,6 +463,12 @@ _SIFTED: Final = 1_000
 
 logger = logging.getLogger(__name__)
 
+
+def _leave_out(session_id: str, why: object, damaged: list[str]) -> None:
+    logger.warning("session %r is left out of a list: %s", session_id, why)
+    damaged.append(session_id)
+
+
 Remake = Callable[[bytes, bytes], Awaitable[None]]
 """Makes the row of a session anew, unless it is another one than this by now."""
 
@@ -493,14 +498,16 @@ class SessionLists:
         )
         places = [each for each in found if is_readable(id_of(each))]
         shown = [id_of(each) for each in places[: query.limit]]
+        damaged: list[str] = []
         if query.whole:
-            summaries = await self._read_whole(query, [read_id(each) for each in shown])
+            summaries = await self._read_whole(query, [read_id(each) for each in shown], damaged)
         else:
-            summaries = [row.summary for row in await self.read_rows(shown)]
+            summaries = [row.summary for row in await self.read_rows(shown, damaged)]
         more = len(found) > query.limit
         last = places[: query.limit][-1] if more and places else b""
         return SessionPage(
             sessions=tuple(summaries),
+            damaged=len(damaged),
             total=total if query.count else None,
             offset=query.offset,
             limit=query.limit,
@@ -508,21 +515,24 @@ class SessionLists:
             next_cursor=encode_cursor(scope, time_at(last), read_id(id_of(last))) if last else None,
         )
 
-    async def read_rows(self, ids: Sequence[bytes]) -> list[IndexRow]:
+    async def read_rows(self, ids: Sequence[bytes], damaged: list[str] | None = None) -> list[IndexRow]:
         """The sessions of these ids that are there.
 
         A damaged row is made anew from its session.  If the session is damaged as well, it is left out and
-        named in the log: one must not keep all others from the lists.
+        named in the log, and in ``damaged``: one must not keep all others from the lists.
         """
+        damaged = [] if damaged is None else damaged
         if not ids:
             return []
         held = await self._connection.send_command("HMGET", self._rows, *ids)
-        found = [await self._read_or_remake(*each) for each in zip(ids, held, strict=True)]
+        found = [await self._read_or_remake(*each, damaged) for each in zip(ids, held, strict=True)]
         return [row for row in found if row is not None]
 
     # -- inside
 
-    async def _read_whole(self, query: SessionQuery, ids: Sequence[str]) -> list[SessionSummary]:
+    async def _read_whole(
+        self, query: SessionQuery, ids: Sequence[str], damaged: list[str]
+    ) -> list[SessionSummary]:
         """What the sessions themselves say, asked all at once; the index has no custom state.
 
         One that was changed since, so that it does not match any more, is left out; so is a damaged one.
@@ -536,23 +546,27 @@ class SessionLists:
             # One of the keys holds something else; the others are asked without it.
             held = [None] * len(keys)
             if len(keys) > 1:
-                return [each for one in ids for each in await self._read_whole(query, [one])]
-            logger.warning("session %r is left out of a list: its key is no session's", ids[0])
-        states = [self._decode_state(*each) for each in zip(ids, keys, held, strict=True)]
+                return [each for one in ids for each in await self._read_whole(query, [one], damaged)]
+            _leave_out(ids[0], "its key is no session's", damaged)
+        states = [self._decode_state(*each, damaged) for each in zip(ids, keys, held, strict=True)]
         matching = (each for each in states if each is not None and matches_query(each, query))
         return [SessionSummary.of(state, query.include) for state in matching]
 
-    def _decode_state(self, session_id: str, key: str, body: bytes | None) -> SessionState | None:
+    def _decode_state(
+        self, session_id: str, key: str, body: bytes | None, damaged: list[str]
+    ) -> SessionState | None:
         if body is None:
             return None
         where = f"the state in {self._connection.place_of(key)}"
         try:
-            return SessionState.model_validate_json(verify_checksum(body, where, session_id, "state"))
-        except (HelixError, ValidationError) as error:
-            logger.warning("session %r is left out of a list: %s", session_id, error)
+            return decode_model(SessionState, verify_checksum(body, where, session_id, "state"), where)
+        except HelixError as error:
+            _leave_out(session_id, error, damaged)
             return None
 
-    async def _read_or_remake(self, session_id: bytes, held: bytes | None) -> IndexRow | None:
+    async def _read_or_remake(
+        self, session_id: bytes, held: bytes | None, damaged: list[str]
+    ) -> IndexRow | None:
         if held is None:
             return None
         where = self._connection.place_of(self._rows)
@@ -567,7 +581,7 @@ class SessionLists:
         except StoreUnavailableError:
             raise
         except HelixError as error:
-            logger.warning("session %r is left out of a list: %s", read_id(session_id), error)
+            _leave_out(read_id(session_id), error, damaged)
             return None
 
     async def _list_directly(

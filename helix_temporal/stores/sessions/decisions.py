@@ -1,6 +1,7 @@
 """What a change of a session is asked, sees and decides; and rows as bytes.  Pure."""
 
 import hashlib
+import json
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Generic, TypeVar
@@ -12,11 +13,12 @@ from helix_temporal.errors import (
     SessionNotFoundError,
     StoreCorruptError,
     TooLargeError,
+    UnsupportedFormatError,
 )
 from helix_temporal.models.base import canonical_json
 from helix_temporal.models.checkpoints import CheckpointMeta
 from helix_temporal.models.limits import MAX_STATE
-from helix_temporal.models.states import SessionState
+from helix_temporal.models.states import SCHEMA_VERSION, SessionState
 from helix_temporal.stores.protocols.hot import Appended, StepAppend
 from helix_temporal.stores.protocols.session_rows import (
     RowKey,
@@ -45,11 +47,47 @@ def decode_model(kind: type[M], body: bytes, what: str) -> M:
 
     Raises:
         StoreCorruptError: The bytes are no such model.
+        UnsupportedFormatError: A newer version of this package wrote them.
     """
     try:
-        return kind.model_validate_json(body)
-    except (ValidationError, HelixError) as error:
+        found = kind.model_validate_json(body)
+    except ValidationError as error:
+        if newer := _find_newer(body, error):
+            raise _newer_error(what, newer) from error
         raise StoreCorruptError(f"{what}: the stored bytes are not a {kind.__name__}") from error
+    except HelixError as error:
+        raise StoreCorruptError(f"{what}: the stored bytes are not a {kind.__name__}") from error
+    version = getattr(found, "schema_version", SCHEMA_VERSION)
+    if version > SCHEMA_VERSION:
+        raise _newer_error(what, _describe_version(version))
+    return found
+
+
+def _find_newer(body: bytes, error: ValidationError) -> str | None:
+    """What a newer version wrote; None where nothing says that one did.
+
+    The store has verified that the bytes are those that were written: a value that is none of ours in a field
+    that has a few known ones is another version's.
+    """
+    try:
+        version = json.loads(body).get("schema_version")
+    except (ValueError, AttributeError):
+        return None
+    if isinstance(version, int) and version > SCHEMA_VERSION:
+        return _describe_version(version)
+    found = error.errors(include_url=False, include_input=False, include_context=False)
+    if any(each["type"] not in {"enum", "literal_error"} for each in found):
+        return None
+    fields = ", ".join(sorted({".".join(map(str, each["loc"])) for each in found}))
+    return f"a value of {fields} that this version does not know"
+
+
+def _describe_version(version: int) -> str:
+    return f"schema_version {version}, {SCHEMA_VERSION} or lower expected"
+
+
+def _newer_error(what: str, found: str) -> UnsupportedFormatError:
+    return UnsupportedFormatError(f"{what}: {found}: a newer version wrote it; upgrade helix_temporal")
 
 
 def checkpoint_row(meta: CheckpointMeta) -> SessionRow:

@@ -19,7 +19,7 @@ from helix_temporal.errors import (
 from helix_temporal.models.base import dump_json
 from helix_temporal.models.ids import validate_id
 from helix_temporal.models.limits import MAX_METADATA
-from helix_temporal.models.states import SessionState
+from helix_temporal.models.states import SCHEMA_VERSION, SessionState
 from helix_temporal.models.stored_messages import Head
 from helix_temporal.stores.protocols.session_rows import (
     STATE_ALONE,
@@ -376,6 +376,7 @@ def decode_state(body: bytes | None, session_id: str) -> SessionState | None:
 
     Raises:
         StoreCorruptError: The bytes are no state.
+        UnsupportedFormatError: A newer version wrote them.
     """
     return None if body is None else decode_model(SessionState, body, f"session {session_id!r}: state")
 
@@ -385,7 +386,13 @@ def encode_state(state: SessionState) -> bytes:
 
     Raises:
         TooLargeError: It exceeds 16 MiB, or its metadata exceed 64 KiB.
+        InvalidRequestError: Its schema is a newer version's, so that it could not be read again.
     """
+    if state.schema_version > SCHEMA_VERSION:
+        raise InvalidRequestError(
+            f"session {state.session_id!r}: schema_version {state.schema_version}, {SCHEMA_VERSION} or lower "
+            "expected; upgrade helix_temporal"
+        )
     size = len(dump_json(state.metadata)) if state.metadata else 0
     if size > MAX_METADATA:
         raise TooLargeError(

@@ -177,8 +177,10 @@ class SqliteSessions:
             rows = await on.fetch(_LISTS[order, direction], filters | page)
         more = len(rows) > query.limit
         last = rows[query.limit - 1] if more else None
+        summaries = decode_summaries(rows[: query.limit], query, "SQLite")
         return SessionPage(
-            sessions=decode_summaries(rows[: query.limit], query, "SQLite"),
+            sessions=summaries,
+            damaged=len(rows[: query.limit]) - len(summaries),
             total=None if count is None else count[0]["total"],
             offset=query.offset,
             limit=query.limit,

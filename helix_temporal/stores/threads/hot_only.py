@@ -4,10 +4,11 @@ What a fork answered is kept with the thread that it made, so that a repeat answ
 """
 # ruff: noqa: ARG002 (half of the protocol has nothing to do here)
 
+import copy
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Final, TypeVar
+from typing import Final, Self, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -114,6 +115,12 @@ class HotThreads:
         self, hot: HotTier, *, expire_after: float | None = None, backend: str = metrics.OTHER
     ) -> None:
         self.hot, self._expire_after, self._backend = hot, expire_after, backend
+
+    def with_hot(self, wrap: Callable[[HotTier], HotTier]) -> Self:
+        """The same threads, by the hot tier that ``wrap`` makes of theirs."""
+        wrapped = copy.copy(self)
+        wrapped.hot = wrap(self.hot)
+        return wrapped
 
     async def open(self, request: OpenThread, progress: Progress = no_progress) -> OpenedThread:
         """As `ThreadStore.open`."""

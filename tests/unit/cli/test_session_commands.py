@@ -1,10 +1,13 @@
 """``helix-temporal session …`` over a directory: no server, no worker."""
 
 import json
+import re
 import shlex
+import sqlite3
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
@@ -140,7 +143,7 @@ def test_a_store_that_goes_away_in_the_middle_leaves_what_was_read(
 ) -> None:
     """What is out is out, and the status says that it is not all."""
 
-    async def iterate(_views: SessionViews, _wanted: object) -> AsyncIterator[SessionOverview]:
+    async def iterate(_views: SessionViews, _wanted: object, **_: object) -> AsyncIterator[SessionOverview]:
         for number in range(3):
             yield SessionOverview(session_id=f"s-{number}", status=SessionStatus.ACTIVE)
         raise StoreUnavailableError("postgres: no answer")
@@ -165,7 +168,7 @@ from helix_temporal.models.usage import ToolUsageEntry
 from helix_temporal.views import SessionViews
 from helix_temporal.views.models import SessionOverview
 
-async def iterate(views, wanted):
+async def iterate(views, wanted, **_):
     before = 0
     for number in range(100_000):
         if number == 1_000:
@@ -485,6 +488,37 @@ def test_what_a_damaged_archive_hides_is_said(damaged: dict[str, str], command: 
     found = call(damaged, "session", command, "cold")
     assert found.exit_code == 3
     assert "checksum" in found.stderr
+
+
+def test_what_is_not_known_is_not_printed_as_zero(damaged: dict[str, str]) -> None:
+    """Eight messages lie in the archive; beside a warning 0 would be believed all the same."""
+    found = call(damaged, "session", "show", "cold", "--json")
+    view = json.loads(found.stdout)
+    assert (view["messages"], view["place"]["messages"], view["place"]["bytes"]) == (None, None, None)
+    shown = call(damaged, "session", "show", "cold").stdout
+    assert re.search(r"^messages +unknown$", shown, re.MULTILINE)
+    assert "cold, size unknown" in shown
+    turns = call(damaged, "session", "turns", "cold")
+    assert "no turns" not in turns.stderr + turns.stdout
+
+
+@pytest.mark.parametrize("more", [(), ("--json",), ("--all",), ("--all", "--json")])
+def test_a_list_that_leaves_out_a_damaged_session_is_status_3(tmp_path: Path, more: tuple[str, ...]) -> None:
+    """A script that counts sessions would go on with a wrong number."""
+    variables = variables_of(tmp_path)
+
+    async def write(backends: Backends) -> None:
+        await add_session(backends, "sound")
+        await add_session(backends, "broken")
+
+    fill(variables, write)
+    (file,) = tmp_path.rglob("helix.db")
+    with closing(sqlite3.connect(file)) as database, database:
+        database.execute("UPDATE sessions SET summary = X'00' WHERE session_id = 'broken'")
+    found = call(variables, "session", "list", *more)
+    assert found.exit_code == 3
+    assert "sound" in found.stdout
+    assert "1 session is left out of the list" in found.stderr
 
 
 def test_a_damaged_thread_is_status_6(damaged: dict[str, str]) -> None:

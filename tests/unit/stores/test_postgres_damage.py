@@ -140,15 +140,16 @@ async def test_a_damaged_row_is_left_out_of_lists_and_named(
     statement = f'UPDATE "{backend.table_prefix}states" SET summary = $1 WHERE session_id = $2'
     await backend.database.execute(statement, b"damaged", "a")
     order = OrderBy(field="created_at", direction="asc")
-    query, found = SessionQuery(limit=1, order_by=order), list[str]()
+    query, found, damaged = SessionQuery(limit=1, order_by=order), list[str](), 0
     while True:
         page = await sessions.list_sessions(query)
         found += [each.session_id for each in page.sessions]
+        damaged += page.damaged
         assert page.total == 4
         if page.next_cursor is None:
             break
         query = SessionQuery(limit=1, order_by=order, cursor=page.next_cursor)
-    assert sorted(found) == ["b", "c", "s"]
+    assert (sorted(found), damaged) == (["b", "c", "s"], 1)
     assert "session 'a' is left out of a list: the summary" in caplog.text
     # What is beside it is sound, and the next commit writes it anew.
     assert (await sessions.view("a")).state is not None

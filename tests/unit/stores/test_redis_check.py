@@ -12,6 +12,7 @@ from redis.exceptions import ConnectionError, ResponseError  # noqa: A004
 
 from helix_temporal.devstack import Valkey, start_valkey
 from helix_temporal.errors import (
+    HelixError,
     InvalidConfigError,
     StoreUnavailableError,
     UnsafeRedisPolicyError,
@@ -20,6 +21,7 @@ from helix_temporal.errors import (
 from helix_temporal.stores.redis import RedisBackend
 from helix_temporal.stores.redis.connection import NEEDED, is_damage, refuse_unsafe_policy, translate_error
 from helix_temporal.stores.sessions import RowSessions
+from tests.docs._pages import ROOT
 from tests.unit.stores._redis import backend_on
 
 
@@ -100,6 +102,23 @@ async def test_a_user_with_the_documented_rights_will_do(user: User) -> None:
     async with backend_on(user("~helix:*", *ALLOWED)) as backend:
         await backend.check()
         await RowSessions(backend.sessions).create_session("s")
+
+
+async def test_the_documented_rights_of_a_reader_will_do(user: User, own_valkey: Valkey) -> None:
+    """Somebody who only looks at sessions is given no right to change one."""
+    page = (ROOT / "docs/operations.md").read_text()
+    (rules,) = re.findall(r"ACL SETUSER reader on >SECRET ~helix:\* (-@all [^`]*)```", page)
+    async with backend_on(own_valkey.url) as backend:
+        await RowSessions(backend.sessions).create_session("s")
+    async with backend_on(user("~helix:*", *rules.split())) as backend:
+        sessions = RowSessions(backend.sessions)
+        assert (await sessions.load_state("s")) is not None
+        assert [each.session_id for each in (await sessions.list_sessions()).sessions] == ["s"]
+        assert await backend.threads.read_header("s") is None
+        with pytest.raises(HelixError):
+            await sessions.create_session("other")
+    async with backend_on(own_valkey.url) as backend:
+        assert not await RowSessions(backend.sessions).session_exists("other")
 
 
 async def test_the_check_leaves_nothing_behind(user: User, own_valkey: Valkey) -> None:

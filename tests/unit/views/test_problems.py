@@ -1,18 +1,15 @@
 """What views say where a part cannot be read: an archive that is silent is not damage, nor damage silence."""
 
-import asyncio
-
 import pytest
 from pydantic import ValidationError
 
 from helix_temporal.client import SessionStores
-from helix_temporal.errors import StoreUnavailableError
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadFacts, ThreadPage
 from helix_temporal.stores.threads.hot_only import HotThreads
 from helix_temporal.testing.faults import BlobFault
-from helix_temporal.views import problems
+from helix_temporal.views import patience
 from helix_temporal.views.models import ThreadPlace
-from helix_temporal.views.problems import describe_problem, wait_for_archive
+from helix_temporal.views.problems import describe_problem
 from helix_temporal.views.sessions import SessionViews
 from tests.unit.views._scene import Scene, answer, user
 from tests.unit.views.test_archives import Archived, archived
@@ -40,7 +37,10 @@ class DamagedThreads(HotThreads):
 
 
 FAULTS = [
-    (BlobFault.DELAYED, "not all can be read: StoreUnavailableError: the hot store or the archive did not"),
+    (
+        BlobFault.DELAYED,
+        "not all can be read: StoreUnavailableError: the archive did not answer within 0.05 s",
+    ),
     (BlobFault.ERROR_BEFORE, "not all can be read: StoreUnavailableError"),
     (BlobFault.NO_ACCESS, "not all can be read: ArchiveAccessError"),
 ]
@@ -51,7 +51,7 @@ async def test_a_page_says_why_a_part_is_missing(
     archived: Archived, monkeypatch: pytest.MonkeyPatch, fault: BlobFault, says: str
 ) -> None:
     """Rights that lack and a server that is silent are mended in other places than a damaged archive."""
-    monkeypatch.setattr(problems, "_PATIENCE", 0.05)
+    monkeypatch.setattr(patience, "PATIENCE", 0.05)
     archived.tiers.blobs.fail(fault, times=1_000)
     page = await archived.views.read_turns("t")
     place = await archived.views.get_place("t")
@@ -79,11 +79,3 @@ async def test_damage_is_not_told_as_an_archive_that_is_silent(scene: Scene) -> 
 def test_what_is_stored_is_not_told() -> None:
     """The text of pydantic's errors quotes what it was given."""
     assert describe_problem(damaged_error()) == "ValidationError: what is stored is no ThreadPlace"
-
-
-async def test_a_silent_archive_is_a_store_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever catches what views raise has one error for it; Redis, which is read first, may be the one."""
-    monkeypatch.setattr(problems, "_PATIENCE", 0.01)
-    never = asyncio.Event()
-    with pytest.raises(StoreUnavailableError, match="the hot store or the archive did not answer within"):
-        await wait_for_archive(never.wait)
