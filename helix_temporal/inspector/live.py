@@ -1,9 +1,9 @@
 """A conversation that goes on while somebody looks: server-sent events with pieces of the page.
 
 Each event carries ``<hx-partial>`` elements, which the page's script puts in their places.  Its id is the
-position in the thread up to which finished turns are on the page: a browser that connects again gives it
-back, and is sent the turns behind it and the whole of what is under way.  So nothing is lost or doubled,
-whatever the connection missed.
+place in the thread up to which finished turns are on the page: a browser that connects again gives it back,
+and is sent the turns behind it and the whole of what is under way.  So nothing is lost or doubled, whatever
+the connection missed.  Where the thread has other messages there by now, the page is told to load anew.
 """
 
 import asyncio
@@ -24,8 +24,8 @@ from helix_temporal.inspector import labels
 from helix_temporal.inspector.live_looks import LiveLooks
 from helix_temporal.inspector.live_turn import LiveChanges, LiveQuestion, LiveRun, LiveStatus, LiveTurn
 from helix_temporal.inspector.page_request import PageRequest
-from helix_temporal.inspector.pages.frame import parse_number
 from helix_temporal.inspector.rendering import read_clock, render_macro
+from helix_temporal.inspector.shown_place import ShownPlace, find_place, parse_place
 from helix_temporal.models.streams import StoredChunk
 from helix_temporal.views import SessionViews
 from helix_temporal.views.models import ConversationPage, ConversationTurn, SessionView, TurnAttempt
@@ -62,10 +62,10 @@ class LiveStreams:
             end.set()
 
     async def follow_session(self, request: Request, page: PageRequest) -> Response:
-        """``GET …/live?shown=POSITION``."""
+        """``GET …/live?shown=PLACE``."""
         session_id: str = request.path_params["session_id"]
         seen = request.headers.get("last-event-id") or request.query_params.get("shown") or "0"
-        shown = parse_number("shown", seen)
+        shown = parse_place(seen)
         await page.views.get_session(session_id)  # is there, and the viewer may see it
         viewer = page.viewer.name
         if self._has_enough(viewer):
@@ -94,11 +94,13 @@ class LiveConversation:
     Args:
         views: What the viewer may see.
         session_id: Whose conversation it is.
-        shown: Position in the thread up to which finished turns are on the page.
+        shown: Place in the thread up to which finished turns are on the page.
         renderer: Makes HTML.
     """
 
-    def __init__(self, views: SessionViews, session_id: str, shown: int, renderer: "LiveRenderer") -> None:
+    def __init__(
+        self, views: SessionViews, session_id: str, shown: ShownPlace, renderer: "LiveRenderer"
+    ) -> None:
         self._views, self._session_id, self._shown = views, session_id, shown
         self._renderer, self._looks = renderer, LiveLooks()
         self._has_open_turn = False
@@ -122,7 +124,8 @@ class LiveConversation:
                     pieces = await self._show_batch(changes)
                     yield self._frame(Markup("").join(pieces)) if any(pieces) else b": still here\n\n"
             if not end.is_set():
-                yield self._closing("deleted")
+                await self._views.load_state(self._session_id)
+                yield self._closing("resync")  # another session has its id
         except (ReloadError, StreamTruncatedError):
             yield self._closing("resync")
         except NotFoundError:
@@ -169,15 +172,27 @@ class LiveConversation:
     async def read_thread(self) -> Markup:
         """The turns that have ended since, and what is not told for good yet, as far as it is stored."""
         newest = await self._views.read_turns(self._session_id, limit=NEW_TURNS)
-        if newest.head < self._shown:
-            raise ReloadError
+        await self._check_shown(newest)
         under_way = labels.list_open(newest)
         ended = await self._list_ended(newest, {each.start for each in under_way})
         if ended:
-            self._shown = ended[-1].stop
+            self._shown = await find_place(self._views, newest, ended[-1].stop)
         self._has_open_turn = any(each.unfinished for each in under_way)
-        lost = [each for each in labels.list_lost(newest) if each.start >= self._shown]
+        lost = [each for each in labels.list_lost(newest) if each.start >= self._shown.position]
         return self._renderer.show_turns(ended, under_way, lost, newest.problem)
+
+    async def _check_shown(self, newest: ConversationPage) -> None:
+        """Compare what is on the page with the thread.
+
+        Raises:
+            ReloadError: The thread has another message there, or ends before it, or is another session's.
+        """
+        shown = self._shown
+        if newest.head < shown.position:
+            raise ReloadError
+        found = await find_place(self._views, newest, shown.position)
+        if found.name and found != shown and shown != ShownPlace(0):
+            raise ReloadError
 
     async def _list_ended(
         self, newest: ConversationPage, under_way: Container[int]
@@ -196,12 +211,12 @@ class LiveConversation:
             ended[:0] = [
                 each
                 for each in page.turns
-                if each.start not in under_way and each.part_of_turn.ends and each.stop > self._shown
+                if each.start not in under_way and each.part_of_turn.ends and each.stop > self._shown.position
             ]
             if len(ended) > NEW_TURNS:
                 raise ReloadError
             before = min(page.before or 0, page.committed)
-            if before <= self._shown:
+            if before <= self._shown.position:
                 return ended
             page = await self._views.read_turns(self._session_id, before=before, limit=NEW_TURNS)
 
@@ -298,7 +313,7 @@ class LiveRenderer:
         return render_macro("live.html", macro, *arguments, page=self._page)
 
 
-def live_frame(html: str, shown: int) -> bytes:
+def live_frame(html: str, shown: ShownPlace) -> bytes:
     """One event; its data may have line breaks, and a carriage return would end a line too."""
     lines = html.replace("\r\n", "\n").replace("\r", "&#13;").split("\n")
     data = "".join(f"data: {line}\n" for line in lines)

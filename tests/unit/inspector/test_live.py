@@ -13,6 +13,7 @@ from starlette.requests import Request
 from helix_temporal.backends import Backends
 from helix_temporal.inspector import Viewer, create_inspector, live
 from helix_temporal.inspector.live import live_frame
+from helix_temporal.inspector.shown_place import ShownPlace
 from helix_temporal.models.states import CreateSession
 from helix_temporal.models.streams import (
     ChunkBase,
@@ -240,7 +241,7 @@ async def test_an_ended_turn_is_told_idle(backends: Backends) -> None:
 )
 def test_text_cannot_end_an_event(text: str) -> None:
     """Or begin one of its own: a line break of any kind would."""
-    frame = live_frame(text, 7).decode()
+    frame = live_frame(text, ShownPlace(7)).decode()
     assert frame.startswith("id: 7\n")
     assert frame.endswith("\n\n")
     lines = frame[:-2].split("\n")[1:]
