@@ -20,9 +20,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from helix_temporal.errors import HelixError, NotFoundError, StreamTruncatedError
-from helix_temporal.inspector import labels
+from helix_temporal.inspector import labels, marks
 from helix_temporal.inspector.live_looks import LiveLooks
-from helix_temporal.inspector.live_turn import LiveChanges, LiveQuestion, LiveRun, LiveStatus, LiveTurn
+from helix_temporal.inspector.live_turn import LiveChanges, LiveQuestion, LiveRun, LiveTurn
 from helix_temporal.inspector.page_request import PageRequest
 from helix_temporal.inspector.rendering import read_clock, render_macro
 from helix_temporal.inspector.shown_place import ShownPlace, find_place, parse_place
@@ -104,6 +104,7 @@ class LiveConversation:
         self._views, self._session_id, self._shown = views, session_id, shown
         self._renderer, self._looks = renderer, LiveLooks()
         self._has_open_turn = False
+        self._session: SessionView | None = None
         self._turn = LiveTurn()
 
     async def follow(self, end: asyncio.Event) -> AsyncGenerator[bytes]:
@@ -113,7 +114,7 @@ class LiveConversation:
             after = await self._views.find_live_place(self._session_id)
             self._turn = begin_live_turn(await self._views.get_session(self._session_id))
             self._looks.begin()
-            yield self._frame(Markup("").join([*await self._read_stores(), *self._show_changes()]))
+            yield self._frame(Markup("").join(await self._read_stores()))
             chunks = self._views.follow_session(self._session_id, after)
             async with contextlib.aclosing(_gather(chunks, end, self._wait_time)) as batches:
                 async for batch in batches:
@@ -144,17 +145,14 @@ class LiveConversation:
             self._turn.show_status_again()
         return self._turn.pop_changes()
 
-    def _show_changes(self) -> list[Markup]:
-        return self._renderer.show_changes(self._turn.pop_changes())
-
     async def _show_batch(self, changes: LiveChanges) -> list[Markup]:
         """What is new on the page: from the stream, and from the stores where they are looked at."""
         if changes.status is not None or changes.run is not None:
             self._looks.begin()
-        pieces = self._renderer.show_changes(changes)
+        pieces = [*self._renderer.show_changes(changes), self._show_mark()]
         running = self._turn.status == "running"
         if changes.stored or self._looks.take_due(running):
-            pieces += [*await self._read_stores(), *self._show_changes()]
+            pieces += await self._read_stores()
         if running and self._turn.status == "running":
             pieces.append(self._renderer.show_silence(self._looks.silence.tell()))
         return pieces
@@ -162,12 +160,24 @@ class LiveConversation:
     async def _read_stores(self) -> list[Markup]:
         """What the thread and the session have now."""
         thread = await self.read_thread()
-        session = await self._views.get_session(self._session_id)
+        session = self._session = await self._views.get_session(self._session_id)
         if self._looks.are_chunks_missing:
-            self._turn.correct_status(begin_live_turn(session).status)
+            self._turn.correct_status(marks.find_progress(session))
         # The question of a turn stands in the thread with its first step.
         question = None if self._has_open_turn else self._turn.question
-        return [thread, self._renderer.show_question(question), self._renderer.show_facts(session)]
+        return [
+            thread,
+            self._renderer.show_question(question),
+            self._renderer.show_facts(session),
+            *self._renderer.show_changes(self._turn.pop_changes()),
+            self._show_mark(),
+        ]
+
+    def _show_mark(self) -> Markup:
+        """The word beside the title; what the stream tells of the turn is newer than what the stores do."""
+        if self._session is None:
+            return Markup("")
+        return self._renderer.show_mark(marks.mark_followed(self._session, self._turn.status))
 
     async def read_thread(self) -> Markup:
         """The turns that have ended since, and what is not told for good yet, as far as it is stored."""
@@ -229,9 +239,8 @@ class LiveConversation:
 
 def begin_live_turn(session: SessionView) -> LiveTurn:
     """What is known of the turn under way before the first chunk."""
-    status: LiveStatus = "idle" if session.live_run is None else "running"
     return LiveTurn(
-        status="waiting" if session.waiting else status,
+        status=marks.find_progress(session),
         run=LiveRun(session.live_run.run_id if session.live_run else ""),
     )
 
@@ -287,6 +296,10 @@ class LiveRenderer:
     def show_facts(self, session: SessionView) -> Markup:
         """Sums, and whom the session waits for."""
         return self._render_new("facts", session)
+
+    def show_mark(self, mark: marks.Mark) -> Markup:
+        """What the session does, or its last status."""
+        return self._render_new("session_mark", mark)
 
     def show_silence(self, seconds: int | None) -> Markup:
         """For how long nothing has come; nothing to show for None."""

@@ -2,6 +2,7 @@
 
 from typing import Final, Literal, NamedTuple
 
+from helix_temporal.inspector.live_turn import LiveStatus
 from helix_temporal.models.checkpoints import RunStatus
 from helix_temporal.models.states import SessionStatus
 from helix_temporal.views.models import (
@@ -58,11 +59,21 @@ def mark_session(overview: SessionOverview) -> Mark:
 
 def mark_now(session: SessionView) -> Mark:
     """What a session does at present: ``running``, ``waiting``, ``idle``, or its last status."""
+    return mark_followed(session, find_progress(session))
+
+
+def find_progress(session: SessionView) -> LiveStatus:
+    """How far its turn is, by the stores."""
     run = session.live_run
     if run is not None and run.status is RunStatus.RUNNING:
-        return Mark("running", "busy")
-    if run is not None or session.waiting:
-        return Mark("waiting", "wait")
+        return "running"
+    return "waiting" if run is not None or session.waiting else "idle"
+
+
+def mark_followed(session: SessionView, progress: LiveStatus) -> Mark:
+    """As `mark_now`, where the session's stream tells how far its turn is."""
+    if progress != "idle":
+        return Mark(progress, "busy" if progress == "running" else "wait")
     status = session.overview.status
     return Mark("idle", "calm") if status is SessionStatus.ACTIVE else mark_session(session.overview)
 

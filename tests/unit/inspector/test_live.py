@@ -14,7 +14,7 @@ from helix_temporal.backends import Backends
 from helix_temporal.inspector import Viewer, create_inspector, live
 from helix_temporal.inspector.live import live_frame
 from helix_temporal.inspector.shown_place import ShownPlace
-from helix_temporal.models.states import CreateSession
+from helix_temporal.models.states import CreateSession, SessionStatus
 from helix_temporal.models.streams import (
     ChunkBase,
     RunEnded,
@@ -234,6 +234,48 @@ async def test_an_ended_turn_is_told_idle(backends: Backends) -> None:
         await read_until(events, "a turn runs")
         await write(backends, RunEnded(status="completed", agent_id="r1"))
         await read_until(events, "nothing runs")
+
+
+@pytest.mark.parametrize(
+    ("status", "word"),
+    [(each, "idle" if each is SessionStatus.ACTIVE else each.value) for each in SessionStatus],
+)
+async def test_a_followed_page_has_the_word_of_a_fresh_one(
+    backends: Backends, status: SessionStatus, word: str
+) -> None:
+    """A session that has failed was called idle as soon as it was followed."""
+    await backends.sessions.update_status("s1", status)
+    async with (
+        served(make_app(backends)) as port,
+        http_client(port) as http,
+        following(http) as (_, events),
+    ):
+        read = await read_until(events, "nothing runs")
+        shown = word_of(read)
+        assert shown == word_of((await http.get("/sessions/s1")).text)
+    assert shown == word
+
+
+def word_of(html: str) -> str:
+    """Beside the title."""
+    found = re.search(r'session-status".*?class="dot"[^>]*></span>(\w+)<', html)
+    assert found is not None
+    return found[1]
+
+
+async def test_a_session_that_fails_while_it_is_followed_says_so(backends: Backends) -> None:
+    """Its last chunk tells that nothing runs; the stores tell why."""
+    async with (
+        served(make_app(backends)) as port,
+        http_client(port) as http,
+        following(http) as (_, events),
+    ):
+        await read_until(events, "live-turn")
+        await write(backends, *BEGIN, piece("one "))
+        await read_until(events, ">running<")
+        await backends.sessions.update_status("s1", SessionStatus.FAILED)
+        await write(backends, RunEnded(status="failed", agent_id="r1"))
+        await read_until(events, ">failed<")
 
 
 @pytest.mark.parametrize(
