@@ -12,7 +12,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Container, Sequence
-from typing import Final, cast
+from typing import Final, Literal, cast
 
 from markupsafe import Markup
 from starlette.exceptions import HTTPException
@@ -24,6 +24,7 @@ from helix_temporal.inspector import labels, marks
 from helix_temporal.inspector.live_looks import LiveLooks
 from helix_temporal.inspector.live_turn import LiveChanges, LiveQuestion, LiveRun, LiveTurn
 from helix_temporal.inspector.page_request import PageRequest
+from helix_temporal.inspector.pages.conversation import TURNS
 from helix_temporal.inspector.rendering import read_clock, render_macro
 from helix_temporal.inspector.shown_place import ShownPlace, find_place, parse_place
 from helix_temporal.models.streams import StoredChunk
@@ -66,6 +67,7 @@ class LiveStreams:
         session_id: str = request.path_params["session_id"]
         seen = request.headers.get("last-event-id") or request.query_params.get("shown") or "0"
         shown = parse_place(seen)
+        is_whole = not request.query_params.get("unread")
         await page.views.get_session(session_id)  # is there, and the viewer may see it
         viewer = page.viewer.name
         if self._has_enough(viewer):
@@ -79,7 +81,8 @@ class LiveStreams:
             self._open += Counter()  # forgets viewers without a stream
             self._ends.discard(end)
 
-        conversation = LiveConversation(page.views, session_id, shown, LiveRenderer(session_id, page))
+        renderer = LiveRenderer(session_id, page)
+        conversation = LiveConversation(page.views, session_id, shown, renderer, is_whole=is_whole)
         return EventStream(conversation.follow(end), on_end=leave)
 
     def _has_enough(self, viewer: str) -> bool:
@@ -96,14 +99,22 @@ class LiveConversation:
         session_id: Whose conversation it is.
         shown: Place in the thread up to which finished turns are on the page.
         renderer: Makes HTML.
+        is_whole: The page has all that it would have if every store had answered.
     """
 
     def __init__(
-        self, views: SessionViews, session_id: str, shown: ShownPlace, renderer: "LiveRenderer"
+        self,
+        views: SessionViews,
+        session_id: str,
+        shown: ShownPlace,
+        renderer: "LiveRenderer",
+        *,
+        is_whole: bool = True,
     ) -> None:
         self._views, self._session_id, self._shown = views, session_id, shown
+        self._is_whole = is_whole
         self._renderer, self._looks = renderer, LiveLooks()
-        self._has_open_turn = False
+        self._has_open_turn = self._is_unread = False
         self._session: SessionView | None = None
         self._turn = LiveTurn()
 
@@ -127,7 +138,9 @@ class LiveConversation:
             if not end.is_set():
                 await self._views.load_state(self._session_id)
                 yield self._closing("resync")  # another session has its id
-        except (ReloadError, StreamTruncatedError):
+        except ReloadError as error:
+            yield self._closing(error.why)
+        except StreamTruncatedError:
             yield self._closing("resync")
         except NotFoundError:
             yield self._closing("deleted")
@@ -161,6 +174,7 @@ class LiveConversation:
         """What the thread and the session have now."""
         thread = await self.read_thread()
         session = self._session = await self._views.get_session(self._session_id)
+        self._looks.is_unread = self._is_unread or session.problem is not None
         if self._looks.are_chunks_missing:
             self._turn.correct_status(marks.find_progress(session))
         # The question of a turn stands in the thread with its first step.
@@ -181,7 +195,12 @@ class LiveConversation:
 
     async def read_thread(self) -> Markup:
         """The turns that have ended since, and what is not told for good yet, as far as it is stored."""
-        newest = await self._views.read_turns(self._session_id, limit=NEW_TURNS)
+        limit = NEW_TURNS if self._is_whole else TURNS
+        newest = await self._views.read_turns(self._session_id, limit=limit)
+        self._is_unread = newest.problem is not None
+        if self._is_unread and newest.head == 0:
+            # Its store is away: what is on the page stays there.
+            return self._renderer.show_problem_of_thread(newest.problem)
         await self._check_shown(newest)
         under_way = labels.list_open(newest)
         ended = await self._list_ended(newest, {each.start for each in under_way})
@@ -195,13 +214,17 @@ class LiveConversation:
         """Compare what is on the page with the thread.
 
         Raises:
-            ReloadError: The thread has another message there, or ends before it, or is another session's.
+            ReloadError: The thread has another message there, or ends before it, or is another session's.  Or
+                what could not be read for the page can be read now.
         """
         shown = self._shown
+        if not self._is_whole and not self._is_unread:
+            raise ReloadError("readable")
         if newest.head < shown.position:
             raise ReloadError
         found = await find_place(self._views, newest, shown.position)
-        if found.name and found != shown and shown != ShownPlace(0):
+        is_known = shown.name if self._is_unread else shown != ShownPlace(0)
+        if found.name and found != shown and is_known:
             raise ReloadError
 
     async def _list_ended(
@@ -246,7 +269,15 @@ def begin_live_turn(session: SessionView) -> LiveTurn:
 
 
 class ReloadError(Exception):
-    """What is on the page is not what is in the thread."""
+    """What is on the page is not what is in the thread.
+
+    Attributes:
+        why: ``resync``, or ``readable``: what could not be read for the page can be read now.
+    """
+
+    def __init__(self, why: Literal["resync", "readable"] = "resync") -> None:
+        super().__init__(why)
+        self.why = why
 
 
 class LiveRenderer:
@@ -284,10 +315,12 @@ class LiveRenderer:
         pieces = [self._render_new("under_way", self._session_id, under_way)]
         if ended:
             pieces.append(self._render("ended", self._session_id, ended))
-        pieces.append(self._render_new("lost", lost))
-        if problem:
-            pieces.append(self._render("unread", problem))
+        pieces += [self._render_new("lost", lost), self.show_problem_of_thread(problem)]
         return Markup("").join(pieces)
+
+    def show_problem_of_thread(self, problem: str | None) -> Markup:
+        """Why not all of it can be read; it is taken away where all can."""
+        return self._render_new("unread", problem)
 
     def show_question(self, question: LiveQuestion | None) -> Markup:
         """What the turn under way was begun with, while the thread doesn't have it."""
