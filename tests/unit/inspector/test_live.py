@@ -11,10 +11,10 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 
 from helix_temporal.backends import Backends
-from helix_temporal.inspector import Viewer, create_inspector, live
+from helix_temporal.inspector import Viewer, create_inspector, live, live_looks
 from helix_temporal.inspector.live import live_frame
 from helix_temporal.inspector.shown_place import ShownPlace
-from helix_temporal.models.states import CreateSession, SessionStatus
+from helix_temporal.models.states import CreateSession, ErrorInfo, SessionStatus
 from helix_temporal.models.streams import (
     ChunkBase,
     RunEnded,
@@ -273,9 +273,40 @@ async def test_a_session_that_fails_while_it_is_followed_says_so(backends: Backe
         await read_until(events, "live-turn")
         await write(backends, *BEGIN, piece("one "))
         await read_until(events, ">running<")
-        await backends.sessions.update_status("s1", SessionStatus.FAILED)
+        error = ErrorInfo(type="ModelError", message="it did not answer")
+        state = await backends.sessions.load_state("s1")
+        assert state is not None
+        failed = state.model_copy(update={"status": SessionStatus.FAILED, "error": error})
+        await backends.sessions.save_state("s1", failed)
         await write(backends, RunEnded(status="failed", agent_id="r1"))
-        await read_until(events, ">failed<")
+        read = await read_until(events, ">failed<")
+        assert "ModelError: it did not answer" in read
+        await backends.sessions.update_status("s1", SessionStatus.ACTIVE)
+        await write(backends, *BEGIN)
+        assert "did not answer" not in await read_until(events, ">running<")
+    assert "did not answer" not in (await fresh_page(backends))
+
+
+async def fresh_page(backends: Backends) -> str:
+    """As it is loaded now."""
+    async with served(make_app(backends)) as port, http_client(port) as http:
+        return (await http.get("/sessions/s1")).text
+
+
+async def test_a_session_that_is_closed_while_it_is_followed_says_so(
+    backends: Backends, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No chunk tells it: the page kept the word and the version from before."""
+    monkeypatch.setattr(live_looks, "WHILE_IDLE", 0.2)
+    async with (
+        served(make_app(backends)) as port,
+        http_client(port) as http,
+        following(http) as (_, events),
+    ):
+        await read_until(events, "nothing runs")
+        await backends.sessions.update_status("s1", SessionStatus.COMPLETED)
+        read = await read_until(events, ">completed<")
+    assert "<dt>Version</dt><dd>2</dd>" in read
 
 
 @pytest.mark.parametrize(
