@@ -18,6 +18,7 @@ from tests.unit._web import streams_alone, write
 async def lifespan(app: Starlette) -> AsyncIterator[None]:
     """Stores in this process, with a session that has begun a turn."""
     stores = Backends(Settings())
+    assert stores.streams is not None
     await stores.sessions.create_session("s1", CreateSession())
     await write(stores.streams, RunStarted(turn=1))
     app.mount("/inspector", create_inspector(stores, authorise=lambda request: Viewer()))
