@@ -4,7 +4,7 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from helix_temporal.models.states import ErrorInfo
+from helix_temporal.models.states import ErrorInfo, SessionStatus
 from helix_temporal.views.children import MAX_CHILDREN
 from helix_temporal.views.conversation import find_kept_attempt
 from helix_temporal.views.models import (
@@ -101,6 +101,19 @@ def describe_error(error: ErrorInfo) -> str:
     if not error.type or error.message.startswith(error.type):
         return error.message
     return f"{error.type}: {error.message}" if error.message else error.type
+
+
+def describe_failure(session: SessionView) -> str:
+    """Why a session ended or was interrupted; empty where it goes on.
+
+    Its state keeps the error of its failure also after somebody has begun another turn.
+    """
+    status = session.overview.status
+    if status in {SessionStatus.ACTIVE, SessionStatus.PAUSED}:
+        return ""
+    if session.error is not None and status is SessionStatus.FAILED:
+        return describe_error(session.error)
+    return session.failure_reason or ""
 
 
 def find_reason(attempt: TurnAttempt) -> str:

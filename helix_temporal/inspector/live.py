@@ -1,9 +1,9 @@
 """A conversation that goes on while somebody looks: server-sent events with pieces of the page.
 
 Each event carries ``<hx-partial>`` elements, which the page's script puts in their places.  Its id is the
-position in the thread up to which finished turns are on the page: a browser that connects again gives it
-back, and is sent the turns behind it and the whole of what is under way.  So nothing is lost or doubled,
-whatever the connection missed.
+place in the thread up to which finished turns are on the page: a browser that connects again gives it back,
+and is sent the turns behind it and the whole of what is under way.  So nothing is lost or doubled, whatever
+the connection missed.  Where the thread has other messages there by now, the page is told to load anew.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Container, Sequence
-from typing import Final, cast
+from typing import Final, Literal, cast
 
 from markupsafe import Markup
 from starlette.exceptions import HTTPException
@@ -20,12 +20,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from helix_temporal.errors import HelixError, NotFoundError, StreamTruncatedError
-from helix_temporal.inspector import labels
+from helix_temporal.inspector import labels, marks
 from helix_temporal.inspector.live_looks import LiveLooks
-from helix_temporal.inspector.live_turn import LiveChanges, LiveQuestion, LiveRun, LiveStatus, LiveTurn
+from helix_temporal.inspector.live_turn import LiveChanges, LiveQuestion, LiveRun, LiveTurn
 from helix_temporal.inspector.page_request import PageRequest
-from helix_temporal.inspector.pages.frame import parse_number
+from helix_temporal.inspector.pages.conversation import TURNS
 from helix_temporal.inspector.rendering import read_clock, render_macro
+from helix_temporal.inspector.shown_place import ShownPlace, find_place, parse_place
 from helix_temporal.models.streams import StoredChunk
 from helix_temporal.views import SessionViews
 from helix_temporal.views.models import ConversationPage, ConversationTurn, SessionView, TurnAttempt
@@ -62,10 +63,11 @@ class LiveStreams:
             end.set()
 
     async def follow_session(self, request: Request, page: PageRequest) -> Response:
-        """``GET …/live?shown=POSITION``."""
+        """``GET …/live?shown=PLACE``."""
         session_id: str = request.path_params["session_id"]
         seen = request.headers.get("last-event-id") or request.query_params.get("shown") or "0"
-        shown = parse_number("shown", seen)
+        shown = parse_place(seen)
+        is_whole = not request.query_params.get("unread")
         await page.views.get_session(session_id)  # is there, and the viewer may see it
         viewer = page.viewer.name
         if self._has_enough(viewer):
@@ -79,7 +81,8 @@ class LiveStreams:
             self._open += Counter()  # forgets viewers without a stream
             self._ends.discard(end)
 
-        conversation = LiveConversation(page.views, session_id, shown, LiveRenderer(session_id, page))
+        renderer = LiveRenderer(session_id, page)
+        conversation = LiveConversation(page.views, session_id, shown, renderer, is_whole=is_whole)
         return EventStream(conversation.follow(end), on_end=leave)
 
     def _has_enough(self, viewer: str) -> bool:
@@ -94,14 +97,25 @@ class LiveConversation:
     Args:
         views: What the viewer may see.
         session_id: Whose conversation it is.
-        shown: Position in the thread up to which finished turns are on the page.
+        shown: Place in the thread up to which finished turns are on the page.
         renderer: Makes HTML.
+        is_whole: The page has all that it would have if every store had answered.
     """
 
-    def __init__(self, views: SessionViews, session_id: str, shown: int, renderer: "LiveRenderer") -> None:
+    def __init__(
+        self,
+        views: SessionViews,
+        session_id: str,
+        shown: ShownPlace,
+        renderer: "LiveRenderer",
+        *,
+        is_whole: bool = True,
+    ) -> None:
         self._views, self._session_id, self._shown = views, session_id, shown
+        self._is_whole = is_whole
         self._renderer, self._looks = renderer, LiveLooks()
-        self._has_open_turn = False
+        self._has_open_turn = self._is_unread = False
+        self._session: SessionView | None = None
         self._turn = LiveTurn()
 
     async def follow(self, end: asyncio.Event) -> AsyncGenerator[bytes]:
@@ -111,7 +125,7 @@ class LiveConversation:
             after = await self._views.find_live_place(self._session_id)
             self._turn = begin_live_turn(await self._views.get_session(self._session_id))
             self._looks.begin()
-            yield self._frame(Markup("").join([*await self._read_stores(), *self._show_changes()]))
+            yield self._frame(Markup("").join(await self._read_stores()))
             chunks = self._views.follow_session(self._session_id, after)
             async with contextlib.aclosing(_gather(chunks, end, self._wait_time)) as batches:
                 async for batch in batches:
@@ -122,8 +136,11 @@ class LiveConversation:
                     pieces = await self._show_batch(changes)
                     yield self._frame(Markup("").join(pieces)) if any(pieces) else b": still here\n\n"
             if not end.is_set():
-                yield self._closing("deleted")
-        except (ReloadError, StreamTruncatedError):
+                await self._views.load_state(self._session_id)
+                yield self._closing("resync")  # another session has its id
+        except ReloadError as error:
+            yield self._closing(error.why)
+        except StreamTruncatedError:
             yield self._closing("resync")
         except NotFoundError:
             yield self._closing("deleted")
@@ -141,17 +158,14 @@ class LiveConversation:
             self._turn.show_status_again()
         return self._turn.pop_changes()
 
-    def _show_changes(self) -> list[Markup]:
-        return self._renderer.show_changes(self._turn.pop_changes())
-
     async def _show_batch(self, changes: LiveChanges) -> list[Markup]:
         """What is new on the page: from the stream, and from the stores where they are looked at."""
         if changes.status is not None or changes.run is not None:
             self._looks.begin()
-        pieces = self._renderer.show_changes(changes)
+        pieces = [*self._renderer.show_changes(changes), self._show_mark()]
         running = self._turn.status == "running"
         if changes.stored or self._looks.take_due(running):
-            pieces += [*await self._read_stores(), *self._show_changes()]
+            pieces += await self._read_stores()
         if running and self._turn.status == "running":
             pieces.append(self._renderer.show_silence(self._looks.silence.tell()))
         return pieces
@@ -159,25 +173,59 @@ class LiveConversation:
     async def _read_stores(self) -> list[Markup]:
         """What the thread and the session have now."""
         thread = await self.read_thread()
-        session = await self._views.get_session(self._session_id)
+        session = self._session = await self._views.get_session(self._session_id)
+        self._looks.is_unread = self._is_unread or session.problem is not None
         if self._looks.are_chunks_missing:
-            self._turn.correct_status(begin_live_turn(session).status)
+            self._turn.correct_status(marks.find_progress(session))
         # The question of a turn stands in the thread with its first step.
         question = None if self._has_open_turn else self._turn.question
-        return [thread, self._renderer.show_question(question), self._renderer.show_facts(session)]
+        return [
+            thread,
+            self._renderer.show_question(question),
+            self._renderer.show_facts(session),
+            *self._renderer.show_changes(self._turn.pop_changes()),
+            self._show_mark(),
+        ]
+
+    def _show_mark(self) -> Markup:
+        """The word beside the title; what the stream tells of the turn is newer than what the stores do."""
+        if self._session is None:
+            return Markup("")
+        return self._renderer.show_mark(marks.mark_followed(self._session, self._turn.status))
 
     async def read_thread(self) -> Markup:
         """The turns that have ended since, and what is not told for good yet, as far as it is stored."""
-        newest = await self._views.read_turns(self._session_id, limit=NEW_TURNS)
-        if newest.head is not None and newest.head < self._shown:
-            raise ReloadError
+        limit = NEW_TURNS if self._is_whole else TURNS
+        newest = await self._views.read_turns(self._session_id, limit=limit)
+        self._is_unread = newest.problem is not None
+        if self._is_unread and not newest.head:
+            # Its store is away: what is on the page stays there.
+            return self._renderer.show_problem_of_thread(newest.problem)
+        await self._check_shown(newest)
         under_way = labels.list_open(newest)
         ended = await self._list_ended(newest, {each.start for each in under_way})
         if ended:
-            self._shown = ended[-1].stop
+            self._shown = await find_place(self._views, newest, ended[-1].stop)
         self._has_open_turn = any(each.unfinished for each in under_way)
-        lost = [each for each in labels.list_lost(newest) if each.start >= self._shown]
+        lost = [each for each in labels.list_lost(newest) if each.start >= self._shown.position]
         return self._renderer.show_turns(ended, under_way, lost, newest.problem)
+
+    async def _check_shown(self, newest: ConversationPage) -> None:
+        """Compare what is on the page with the thread.
+
+        Raises:
+            ReloadError: The thread has another message there, or ends before it, or is another session's.  Or
+                what could not be read for the page can be read now.
+        """
+        shown = self._shown
+        if not self._is_whole and not self._is_unread:
+            raise ReloadError("readable")
+        if newest.head < shown.position:
+            raise ReloadError
+        found = await find_place(self._views, newest, shown.position)
+        is_known = shown.name if self._is_unread else shown != ShownPlace(0)
+        if found.name and found != shown and is_known:
+            raise ReloadError
 
     async def _list_ended(
         self, newest: ConversationPage, under_way: Container[int]
@@ -196,12 +244,12 @@ class LiveConversation:
             ended[:0] = [
                 each
                 for each in page.turns
-                if each.start not in under_way and each.part_of_turn.ends and each.stop > self._shown
+                if each.start not in under_way and each.part_of_turn.ends and each.stop > self._shown.position
             ]
             if len(ended) > NEW_TURNS:
                 raise ReloadError
             before = min(page.before or 0, page.committed or 0)
-            if before <= self._shown:
+            if before <= self._shown.position:
                 return ended
             page = await self._views.read_turns(self._session_id, before=before, limit=NEW_TURNS)
 
@@ -214,15 +262,22 @@ class LiveConversation:
 
 def begin_live_turn(session: SessionView) -> LiveTurn:
     """What is known of the turn under way before the first chunk."""
-    status: LiveStatus = "idle" if session.live_run is None else "running"
     return LiveTurn(
-        status="waiting" if session.waiting else status,
+        status=marks.find_progress(session),
         run=LiveRun(session.live_run.run_id if session.live_run else ""),
     )
 
 
 class ReloadError(Exception):
-    """What is on the page is not what is in the thread."""
+    """What is on the page is not what is in the thread.
+
+    Attributes:
+        why: ``resync``, or ``readable``: what could not be read for the page can be read now.
+    """
+
+    def __init__(self, why: Literal["resync", "readable"] = "resync") -> None:
+        super().__init__(why)
+        self.why = why
 
 
 class LiveRenderer:
@@ -260,10 +315,12 @@ class LiveRenderer:
         pieces = [self._render_new("under_way", self._session_id, under_way)]
         if ended:
             pieces.append(self._render("ended", self._session_id, ended))
-        pieces.append(self._render_new("lost", lost))
-        if problem:
-            pieces.append(self._render("unread", problem))
+        pieces += [self._render_new("lost", lost), self.show_problem_of_thread(problem)]
         return Markup("").join(pieces)
+
+    def show_problem_of_thread(self, problem: str | None) -> Markup:
+        """Why not all of it can be read; it is taken away where all can."""
+        return self._render_new("unread", problem)
 
     def show_question(self, question: LiveQuestion | None) -> Markup:
         """What the turn under way was begun with, while the thread doesn't have it."""
@@ -272,6 +329,10 @@ class LiveRenderer:
     def show_facts(self, session: SessionView) -> Markup:
         """Sums, and whom the session waits for."""
         return self._render_new("facts", session)
+
+    def show_mark(self, mark: marks.Mark) -> Markup:
+        """What the session does, or its last status."""
+        return self._render_new("session_mark", mark)
 
     def show_silence(self, seconds: int | None) -> Markup:
         """For how long nothing has come; nothing to show for None."""
@@ -298,7 +359,7 @@ class LiveRenderer:
         return render_macro("live.html", macro, *arguments, page=self._page)
 
 
-def live_frame(html: str, shown: int) -> bytes:
+def live_frame(html: str, shown: ShownPlace) -> bytes:
     """One event; its data may have line breaks, and a carriage return would end a line too."""
     lines = html.replace("\r\n", "\n").replace("\r", "&#13;").split("\n")
     data = "".join(f"data: {line}\n" for line in lines)

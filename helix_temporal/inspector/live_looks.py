@@ -1,6 +1,7 @@
 """When the stores are looked at though no chunk says that they have more.
 
 A turn's last chunk is written before its run is recorded as ended, and a worker that was killed writes none.
+Nor does a session that is closed, or a store that answers again.
 """
 
 import time
@@ -14,6 +15,10 @@ AFTER_CHANGE: Final = (0.15, 0.5, 1.5, 4.0)
 """Seconds after which the stores are looked at when a turn has begun or ended."""
 WHILE_RUNNING: Final = 5.0
 """Seconds between two looks while a turn runs, and after which chunks count as missing."""
+WHILE_UNREAD: Final = 10.0
+"""Seconds between two looks while a store is away, or what it has is damaged."""
+WHILE_IDLE: Final = 60.0
+"""Seconds between two looks while nothing runs."""
 _SHORTEST: Final = 0.02
 
 
@@ -25,6 +30,7 @@ class LiveLooks:
 
     Attributes:
         silence: How long no chunk has come.
+        is_unread: Not all could be read at the last look.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -32,6 +38,7 @@ class LiveLooks:
         self._due: list[float] = []
         self._looked = clock()
         self.silence = Silence(clock)
+        self.is_unread = False
 
     @property
     def are_chunks_missing(self) -> bool:
@@ -59,5 +66,5 @@ class LiveLooks:
         return True
 
     def _next_look(self, running: bool) -> float:
-        later = self._looked + WHILE_RUNNING if running else float("inf")
-        return min([*self._due, later])
+        pause = WHILE_RUNNING if running else WHILE_UNREAD if self.is_unread else WHILE_IDLE
+        return min([*self._due, self._looked + pause])

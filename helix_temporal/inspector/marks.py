@@ -2,6 +2,7 @@
 
 from typing import Final, Literal, NamedTuple
 
+from helix_temporal.inspector.live_turn import LiveStatus
 from helix_temporal.models.checkpoints import RunStatus
 from helix_temporal.models.states import SessionStatus
 from helix_temporal.views.models import (
@@ -21,11 +22,7 @@ SESSION_WORDS: Final[dict[SessionStatus, tuple[str, Tone]]] = {
     SessionStatus.FAILED: ("failed", "bad"),
 }
 """One word for each, in lists, in trees, on a session's page and in the filter."""
-_LIVE_WORDS: Final[dict[str, tuple[str, Tone]]] = {
-    "idle": SESSION_WORDS[SessionStatus.ACTIVE],
-    "running": ("running", "busy"),
-    "waiting": SESSION_WORDS[SessionStatus.PAUSED],
-}
+_WAITING: Final = SESSION_WORDS[SessionStatus.PAUSED]
 _RUN_WORDS: Final[dict[RunStatus, tuple[str, Tone]]] = {
     RunStatus.RUNNING: ("running", "busy"),
     RunStatus.COMPLETED: ("completed", "calm"),
@@ -62,17 +59,24 @@ def mark_session(overview: SessionOverview) -> Mark:
     return Mark(*SESSION_WORDS[overview.status])
 
 
-def mark_live(now: str) -> Mark:
-    """What a session does by its stream: ``idle``, ``running`` or ``waiting``."""
-    return Mark(*_LIVE_WORDS[now])
-
-
 def mark_now(session: SessionView) -> Mark:
     """What a session does at present: ``running``, ``waiting``, or its last status."""
+    return mark_followed(session, find_progress(session))
+
+
+def find_progress(session: SessionView) -> LiveStatus:
+    """How far its turn is, by the stores."""
     run = session.live_run
     if run is not None and run.status is RunStatus.RUNNING:
-        return mark_live("running")
-    return mark_live("waiting") if run is not None or session.waiting else mark_session(session.overview)
+        return "running"
+    return "waiting" if run is not None or session.waiting else "idle"
+
+
+def mark_followed(session: SessionView, progress: LiveStatus) -> Mark:
+    """As `mark_now`, where the session's stream tells how far its turn is."""
+    if progress == "idle":
+        return mark_session(session.overview)
+    return Mark(*_RUN_WORDS[RunStatus.RUNNING]) if progress == "running" else Mark(*_WAITING)
 
 
 def mark_run(attempt: TurnAttempt) -> Mark:

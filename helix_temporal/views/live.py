@@ -77,6 +77,8 @@ async def follow_session(
 ) -> AsyncGenerator[StoredChunk]:
     """Chunks, each once and in order, also of turns that begin later, until the session is deleted.
 
+    A session that is begun under the same id later is another one: its chunks don't come.
+
     Connections that are lost are made again; a stream that is not there is waited for.  Whether the viewer
     may still see the session is looked at when a turn begins.  ``sub_session_id`` is empty of a sub-agent's
     session that the viewer may not see.
@@ -95,19 +97,19 @@ async def follow_session(
         InvalidConfigError: See `require_stream_store`.
     """
     store = require_stream_store(viewed)
-    await viewed.load_state(session_id)
+    created_at = (await viewed.load_state(session_id)).created_at
     place = await find_live_place(viewed, session_id) if after is None else after
     outage, looks = Outage(), 0
     while True:
         try:
             async with contextlib.aclosing(_read_stream(store, session_id, place)) as chunks:
                 async for stored in chunks:
-                    if _BEGIN in stored.body:
-                        await viewed.load_state(session_id)
+                    if _BEGIN in stored.body and await _is_another(viewed, session_id, created_at):
+                        return
                     outage.end()
                     place, looks = stored.sequence, 0
                     yield await _hide_sub_session(viewed, stored)
-            if looks % len(_PAUSES) == 0 and await viewed.find_state(session_id) is None:
+            if looks % len(_PAUSES) == 0 and await _is_gone(viewed, session_id, created_at):
                 return
             outage.end()
         except StreamNotFoundError:
@@ -143,6 +145,21 @@ class Outage:
     def end(self) -> None:
         """The store has answered."""
         self._failed = float("-inf")
+
+
+async def _is_gone(viewed: ViewedSessions, session_id: str, created_at: int) -> bool:
+    """Whether the session was deleted; another one may have its id."""
+    state = await viewed.find_state(session_id)
+    return state is None or state.created_at != created_at
+
+
+async def _is_another(viewed: ViewedSessions, session_id: str, created_at: int) -> bool:
+    """Whether another session has the id of the one that was deleted.
+
+    Raises:
+        SessionNotFoundError: It is not there, or may not be seen any more.
+    """
+    return (await viewed.load_state(session_id)).created_at != created_at
 
 
 async def _hide_sub_session(viewed: ViewedSessions, stored: StoredChunk) -> StoredChunk:

@@ -183,6 +183,11 @@ class SessionViews:
         state = await self._viewed.load_state(session_id)
         return await turn_pages.read_message(self._viewed, state, position)
 
+    async def find_message_id(self, session_id: str, position: int) -> str | None:
+        """The id of the message at a position; None where none is there, or it can't be read now."""
+        state = await self._viewed.load_state(session_id)
+        return await turn_pages.find_message_id(self._viewed, state, position)
+
     # -- what the model was given, states, runs, sub-agents, storage
 
     async def get_context(self, session_id: str, position: int) -> ModelContext:

@@ -65,6 +65,12 @@ async def read_turns(
     return page_of(state, found, shown, made.lost, found.problem or problem)
 
 
+async def find_message_id(viewed: ViewedSessions, state: SessionState, position: int) -> str | None:
+    """The id of the message at a position; None where none is there, or it can't be read now."""
+    part = await read_one(viewed.threads, state.messages_thread_id, position)
+    return None if part is None or not part.messages else part.messages[0].id
+
+
 def page_of(
     state: SessionState,
     found: FoundPart,

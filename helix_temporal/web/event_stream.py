@@ -11,7 +11,9 @@ from starlette.types import Receive, Scope, Send
 from helix_temporal.errors import HelixError
 from helix_temporal.models.base import dump_json
 from helix_temporal.models.streams import StoredChunk
+from helix_temporal.web.server_end import wait_for_server_end
 
+_LAST: Final = {"type": "http.response.body", "body": b"", "more_body": False}
 RETRY_MS: Final = 1000
 """After so long a browser connects again."""
 
@@ -65,7 +67,11 @@ def _event_name(stored: StoredChunk) -> str:
 
 
 class EventStream(Response):
-    """A response that goes on until its frames end or the client is gone; ``on_end`` is called then."""
+    """A response that goes on until its frames end, the client is gone or the server stops.
+
+    ``on_end`` is called then.  A browser whose stream ended with the server connects again, and is given what
+    it missed.
+    """
 
     def __init__(self, source: AsyncGenerator[bytes], on_end: Callable[[], None]) -> None:
         # Proxies that buffer would keep the events to themselves.
@@ -77,10 +83,9 @@ class EventStream(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
         """Serve it."""
         start = {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
-        tasks = {
-            asyncio.create_task(self._wait_for_disconnect(receive)),
-            asyncio.create_task(self._send_frames(send, start)),
-        }
+        stopped = asyncio.create_task(wait_for_server_end())
+        sent = asyncio.create_task(self._send_frames(send, start))
+        tasks = {asyncio.create_task(self._wait_for_disconnect(receive)), sent, stopped}
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -91,6 +96,8 @@ class EventStream(Response):
         for task in tasks:
             if not task.cancelled() and not isinstance(task.exception(), OSError | None):
                 await task
+        if sent.cancelled() and not stopped.cancelled():
+            await send(_LAST)
 
     async def _wait_for_disconnect(self, receive: Receive) -> None:
         while (await receive())["type"] != "http.disconnect":
@@ -101,7 +108,7 @@ class EventStream(Response):
             await send(start)
             async for each in source:
                 await send({"type": "http.response.body", "body": each, "more_body": True})
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
+            await send(_LAST)
 
 
 async def _cancel_tasks(tasks: Iterable["asyncio.Task[None]"]) -> None:

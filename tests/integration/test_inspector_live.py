@@ -1,6 +1,7 @@
 """A conversation that is followed in a browser while it goes on, and acted on from there."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -12,7 +13,7 @@ from playwright.async_api import Browser, Page, expect
 from helix_temporal.agents import ModelRequest, ModelResponse
 from helix_temporal.inspector import live, live_looks
 from helix_temporal.models.agents import TextDelta
-from helix_temporal.models.messages import ToolCall
+from helix_temporal.models.messages import Message, ToolCall
 from helix_temporal.models.states import CreateSession, SessionStatus
 from helix_temporal.testing.environment import HelixEnv
 from helix_temporal.views import silence
@@ -170,9 +171,26 @@ async def test_a_silent_turn_is_told(
     await page.goto(inspector.address + session_path(inspector.app, "silent"))
     await expect(page.locator("#live-text")).to_have_text("Half")
     await expect(page.locator("#live-status")).to_contain_text("nothing has come for more than 1 s")
+    # Told at 1, 2, 4 and 8 seconds, as screen readers read each; between them it is counted.
+    counted = page.locator("#live-status [data-seconds]")
+    await expect(counted).to_have_text(re.compile("^[567] s$"), timeout=20_000)
     gate.opened.set()
     await asking
     await expect(page.locator("#live-status")).to_contain_text("nothing runs now")
+
+
+async def test_the_word_that_there_are_no_turns_goes_with_the_first_one(
+    env: HelixEnv, page: Page, inspector: Inspector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stood above the turn that it said was not there."""
+    monkeypatch.setattr(live_looks, "WHILE_IDLE", 0.3)
+    await env.backends.sessions.create_session("empty", CreateSession())
+    await follow(page, inspector, "empty")
+    await expect(page.get_by_text("No turns yet")).to_be_visible()
+    said = [Message(id="u1", role="user", content="hi"), Message(id="a1", role="assistant", content="Hello.")]
+    await env.backends.sessions.append_messages("empty", said)
+    await expect(page.locator("#live-ended")).to_contain_text("Hello.")
+    await expect(page.get_by_text("No turns yet")).to_be_hidden()
 
 
 async def test_a_page_opened_in_the_middle_shows_what_was_said(

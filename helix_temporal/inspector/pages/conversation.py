@@ -9,6 +9,7 @@ from helix_temporal.inspector import bars, labels
 from helix_temporal.inspector.actions import find_outcome
 from helix_temporal.inspector.page_request import PageRequest
 from helix_temporal.inspector.pages.frame import get_session, read_number, show_session
+from helix_temporal.inspector.shown_place import ShownPlace, find_place
 from helix_temporal.views.models import ContextPart, ConversationPage
 
 TURNS: Final = 20
@@ -30,6 +31,7 @@ async def show_conversation(request: Request, page: PageRequest) -> Response:
     is_newest = conversation.after is None
     under_way = labels.list_open(conversation) if is_newest else ()
     shown = find_shown(conversation) if is_newest else None
+    place = None if shown is None else await find_place(page.views, conversation, shown)
     lost = labels.list_lost(conversation, gone)
     return show_session(
         page,
@@ -41,7 +43,7 @@ async def show_conversation(request: Request, page: PageRequest) -> Response:
         lost_turn=gone.turn if gone is not None and labels.is_discarded(gone) else None,
         turns=[turn for turn in conversation.turns if turn not in under_way],
         under_way=under_way,
-        shown=shown,
+        live=None if place is None else _link_live(page, session_id, place, conversation),
         older=_link_turns(page, session_id, "before", conversation.before),
         newer=_link_turns(page, session_id, "after", conversation.after),
         said=find_outcome(request.query_params.get("said")),
@@ -110,6 +112,12 @@ def cut_parts(
         return parts, ()
     half = most // 2
     return parts[:half] + parts[-half:], parts[half:-half]
+
+
+def _link_live(page: PageRequest, session_id: str, place: ShownPlace, conversation: ConversationPage) -> str:
+    """The stream that goes on behind what the page shows; it is told where the page doesn't show all."""
+    is_whole = place.name and conversation.problem is None
+    return page.link("live", {"shown": str(place), "unread": None if is_whole else 1}, session_id=session_id)
 
 
 def _link_turns(page: PageRequest, session_id: str, name: str, position: int | None) -> str | None:

@@ -38,6 +38,13 @@
     element.textContent = Math.abs(apart) < 5 ? "now" : apart > 0 ? `${describeSpan(apart, 1)} ago` : `in ${describeSpan(-apart, 2)}`;
   }
 
+  // ---- seconds of silence: they are counted on until the next word of them comes ----
+  function countSeconds(element) {
+    element.since ??= Date.now() - 1000 * element.dataset.seconds;
+    const seconds = Math.floor((Date.now() - element.since) / 1000);
+    element.textContent = seconds < 120 ? `${seconds} s` : `${Math.floor(seconds / 60)} min`;
+  }
+
   // ---- rows by keyboard ----
   function rows() { return [...document.querySelectorAll("[data-row]")]; }
 
@@ -200,6 +207,7 @@
     addEventListener("pageshow", () => allowSending("")); // back in the history
     const write = () => document.querySelectorAll("time[data-ago]").forEach(writeAgo);
     setInterval(write, 15000);
+    setInterval(() => document.querySelectorAll("[data-seconds]").forEach(countSeconds), 1000);
     openTarget();
     forgetSaid();
     addEventListener("hashchange", openTarget);

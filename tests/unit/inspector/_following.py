@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from helix_temporal.inspector import Viewer, create_inspector
 from helix_temporal.inspector.live import LiveConversation, LiveRenderer
 from helix_temporal.inspector.page_request import InspectorSettings, PageLinks, PageRequest
+from helix_temporal.inspector.shown_place import find_place
 from helix_temporal.models.messages import Message
 from helix_temporal.stores.memory.usage import MemoryUsage
 from tests._sessions import memory_place
@@ -41,5 +42,7 @@ async def following(*first_turn: Message) -> AsyncIterator[Followed]:
         await writer.turn(*first_turn)
         links = PageLinks(create_inspector(scene.stores).router)
         renderer = LiveRenderer("s", PageRequest(scene.views, Viewer(), InspectorSettings(), "", links))
-        conversation = LiveConversation(scene.views, "s", len(first_turn), renderer)
+        page = await scene.views.read_turns("s")
+        shown = await find_place(scene.views, page, len(first_turn))
+        conversation = LiveConversation(scene.views, "s", shown, renderer)
         yield Followed(scene, writer, renderer, conversation)

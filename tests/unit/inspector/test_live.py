@@ -11,9 +11,10 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 
 from helix_temporal.backends import Backends
-from helix_temporal.inspector import Viewer, create_inspector, live
+from helix_temporal.inspector import Viewer, create_inspector, live, live_looks
 from helix_temporal.inspector.live import live_frame
-from helix_temporal.models.states import CreateSession
+from helix_temporal.inspector.shown_place import ShownPlace
+from helix_temporal.models.states import CreateSession, ErrorInfo, SessionStatus
 from helix_temporal.models.streams import (
     ChunkBase,
     RunEnded,
@@ -239,11 +240,84 @@ async def test_an_ended_turn_is_told_idle(backends: Backends) -> None:
 
 
 @pytest.mark.parametrize(
+    ("status", "word"),
+    [(each, "idle" if each is SessionStatus.ACTIVE else each.value) for each in SessionStatus],
+)
+async def test_a_followed_page_has_the_word_of_a_fresh_one(
+    backends: Backends, status: SessionStatus, word: str
+) -> None:
+    """A session that has failed was called idle as soon as it was followed."""
+    await backends.sessions.update_status("s1", status)
+    async with (
+        served(make_app(backends)) as port,
+        http_client(port) as http,
+        following(http) as (_, events),
+    ):
+        read = await read_until(events, "nothing runs")
+        shown = word_of(read)
+        assert shown == word_of((await http.get("/sessions/s1")).text)
+    assert shown == word
+
+
+def word_of(html: str) -> str:
+    """Beside the title."""
+    found = re.search(r'session-status".*?class="dot"[^>]*></span>(\w+)<', html)
+    assert found is not None
+    return found[1]
+
+
+async def test_a_session_that_fails_while_it_is_followed_says_so(backends: Backends) -> None:
+    """Its last chunk tells that nothing runs; the stores tell why."""
+    async with (
+        served(make_app(backends)) as port,
+        http_client(port) as http,
+        following(http) as (_, events),
+    ):
+        await read_until(events, "live-turn")
+        await write(backends, *BEGIN, piece("one "))
+        await read_until(events, ">running<")
+        error = ErrorInfo(type="ModelError", message="it did not answer")
+        state = await backends.sessions.load_state("s1")
+        assert state is not None
+        failed = state.model_copy(update={"status": SessionStatus.FAILED, "error": error})
+        await backends.sessions.save_state("s1", failed)
+        await write(backends, RunEnded(status="failed", agent_id="r1"))
+        read = await read_until(events, ">failed<")
+        assert "ModelError: it did not answer" in read
+        await backends.sessions.update_status("s1", SessionStatus.ACTIVE)
+        await write(backends, *BEGIN)
+        assert "did not answer" not in await read_until(events, ">running<")
+    assert "did not answer" not in (await fresh_page(backends))
+
+
+async def fresh_page(backends: Backends) -> str:
+    """As it is loaded now."""
+    async with served(make_app(backends)) as port, http_client(port) as http:
+        return (await http.get("/sessions/s1")).text
+
+
+async def test_a_session_that_is_closed_while_it_is_followed_says_so(
+    backends: Backends, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No chunk tells it: the page kept the word and the version from before."""
+    monkeypatch.setattr(live_looks, "WHILE_IDLE", 0.2)
+    async with (
+        served(make_app(backends)) as port,
+        http_client(port) as http,
+        following(http) as (_, events),
+    ):
+        await read_until(events, "nothing runs")
+        await backends.sessions.update_status("s1", SessionStatus.COMPLETED)
+        read = await read_until(events, ">completed<")
+    assert "<dt>Version</dt><dd>2</dd>" in read
+
+
+@pytest.mark.parametrize(
     "text", ["a\nb", "a\rb", "a\r\nb", "\n\nevent: done\ndata: x\n\n", "\r\rid: 9\r\r", ""]
 )
 def test_text_cannot_end_an_event(text: str) -> None:
     """Or begin one of its own: a line break of any kind would."""
-    frame = live_frame(text, 7).decode()
+    frame = live_frame(text, ShownPlace(7)).decode()
     assert frame.startswith("id: 7\n")
     assert frame.endswith("\n\n")
     lines = frame[:-2].split("\n")[1:]

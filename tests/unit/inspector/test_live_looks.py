@@ -2,7 +2,7 @@
 
 import pytest
 
-from helix_temporal.inspector.live_looks import AFTER_CHANGE, KEEP_ALIVE, WHILE_RUNNING, LiveLooks
+from helix_temporal.inspector.live_looks import AFTER_CHANGE, KEEP_ALIVE, WHILE_IDLE, WHILE_RUNNING, LiveLooks
 from helix_temporal.views.silence import SILENCE
 
 
@@ -28,11 +28,23 @@ def looks(clock: Clock) -> LiveLooks:
     return LiveLooks(clock)
 
 
-def test_an_idle_session_is_not_looked_at(clock: Clock, looks: LiveLooks) -> None:
-    """Hundreds of forgotten tabs must cost nothing."""
-    clock.now += 3600
-    assert not looks.take_due(running=False)
+def test_an_idle_session_is_seldom_looked_at(clock: Clock, looks: LiveLooks) -> None:
+    """It may be closed, which no chunk tells; but hundreds of tabs must cost next to nothing."""
     assert looks.wait_time(running=False) == KEEP_ALIVE
+    clock.now += WHILE_IDLE - 1
+    assert not looks.take_due(running=False)
+    clock.now += 1
+    assert looks.take_due(running=False)
+    assert not looks.take_due(running=False)
+
+
+def test_a_store_that_is_away_is_looked_at_until_it_is_back(clock: Clock, looks: LiveLooks) -> None:
+    """The page says that not all can be read: that must not stay when it can."""
+    looks.is_unread = True
+    for _ in range(20):
+        assert not looks.take_due(running=False)
+        clock.now += looks.wait_time(running=False)
+        assert looks.take_due(running=False)
 
 
 def test_the_end_of_a_turn_is_looked_at_some_times(clock: Clock, looks: LiveLooks) -> None:

@@ -139,6 +139,23 @@ async def test_a_session_that_is_deleted_ends(stores: Backends) -> None:
             await following
 
 
+async def test_another_session_under_the_same_id_is_not_followed(
+    stores: Backends, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Deleted and asked again: its turns would be added to those of the session that is gone."""
+    monkeypatch.setattr(live, "_PAUSES", (0.5,))  # all of it happens between two looks
+    await say(stores, "old")
+    async with contextlib.aclosing(SessionViews(stores).follow_session("s", 0)) as chunks:
+        assert await take(chunks, 3) == ["run_started", "old", "run_ended"]
+        following = asyncio.ensure_future(take(chunks, 1))
+        await asyncio.sleep(0.1)
+        await stores.sessions.delete_session("s")
+        await create(stores, "s", user_id="ann")
+        await say(stores, "new")
+        with pytest.raises(StopAsyncIteration):
+            await following
+
+
 async def test_what_is_not_kept_any_more_is_told(stores: Backends) -> None:
     """The page loads the session anew, and shows no turn with a hole."""
     await say(stores, "old")

@@ -1,0 +1,25 @@
+"""Whether the server around the application has begun to stop, for responses that have no end of their own.
+
+uvicorn waits for open responses, without a limit unless it is given one, and only then runs the shutdown of
+the lifespan.  It tells applications nothing; but the handler that it sets for signals is a method of the
+server, and that says whether it should exit.  Other servers give up open responses after some seconds.
+"""
+
+import asyncio
+import signal
+from typing import Final
+
+_LOOK: Final = 0.5
+"""Seconds between two looks."""
+
+
+def is_server_stopping() -> bool:
+    """Whether a uvicorn that was started as servers are, in a main thread, has been told to end."""
+    handlers = (signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT))
+    return any(getattr(getattr(each, "__self__", None), "should_exit", False) is True for each in handlers)
+
+
+async def wait_for_server_end() -> None:
+    """Returns when the server has been told to end; never under a server that cannot be asked."""
+    while not is_server_stopping():  # noqa: ASYNC110 (it tells nobody)
+        await asyncio.sleep(_LOOK)

@@ -1,0 +1,115 @@
+"""A followed page while a store is away, and when it answers again."""
+
+import re
+from collections.abc import AsyncIterator, Iterator
+
+import httpx
+import pytest
+
+from helix_temporal import Backends, Message, Settings
+from helix_temporal.errors import StoreUnavailableError
+from helix_temporal.inspector import live_looks
+from helix_temporal.models.states import CreateSession
+from tests.unit._web import http_client, served
+from tests.unit.inspector.test_live import events_of, make_app, read_until
+
+
+class Outage:
+    """Makes the threads' store answer nothing while it lasts."""
+
+    def __init__(self, backends: Backends, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._threads, self._patch = backends.threads, monkeypatch
+
+    def begin(self) -> None:
+        """From now on."""
+
+        async def refuse(*_: object, **__: object) -> None:
+            raise StoreUnavailableError("s3: no answer from the bucket in 5 s")
+
+        for name in ("read", "read_facts", "read_hot_header"):
+            self._patch.setattr(self._threads, name, refuse)
+
+    def end(self) -> None:
+        """It is back."""
+        self._patch.undo()
+
+
+@pytest.fixture
+async def backends() -> AsyncIterator[Backends]:
+    """A session with a turn."""
+    made = Backends(Settings())
+    await made.sessions.create_session("s1", CreateSession())
+    said = [Message(id="u1", role="user", content="first"), Message(id="a1", role="assistant", content="hi")]
+    await made.sessions.append_messages("s1", said)
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+def outage(backends: Backends) -> Iterator[Outage]:
+    """Of the store of threads."""
+    with pytest.MonkeyPatch.context() as patch:
+        yield Outage(backends, patch)
+
+
+async def link_of_stream(http: httpx.AsyncClient) -> str:
+    """What the page follows."""
+    found = re.search(r'hx-sse:connect="([^"]+)"', (await http.get("/sessions/s1")).text)
+    assert found is not None
+    return found[1].replace("&amp;", "&")
+
+
+async def test_a_store_that_is_away_is_told_and_comes_back(
+    backends: Backends, outage: Outage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was told as a page that fell behind, and following ended for good."""
+    monkeypatch.setattr(live_looks, "WHILE_IDLE", 0.3)
+    monkeypatch.setattr(live_looks, "WHILE_UNREAD", 0.3)
+    async with served(make_app(backends)) as port, http_client(port) as http:
+        link = await link_of_stream(http)
+        async with http.stream("GET", link) as answer:
+            events = events_of(answer)
+            await read_until(events, "Following")
+            outage.begin()
+            read = await read_until(events, "no answer from the bucket")
+            assert "Load it anew" not in read
+            assert 'hx-target="#live-turn"' not in read  # what is shown stays
+            outage.end()
+            read = await read_until(events, 'hx-target="#live-problem"')
+            assert "no answer" not in read
+            more = [Message(id="u2", role="user", content="second")]
+            await backends.sessions.append_messages("s1", [*more, Message(id="a2", role="assistant")])
+            assert "second" in await read_until(events, "live-ended")
+
+
+async def test_a_page_that_was_loaded_while_a_store_was_away_is_told_when_it_is_back(
+    backends: Backends, outage: Outage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has no turns, and nothing said that they were there again."""
+    monkeypatch.setattr(live_looks, "AFTER_CHANGE", ())
+    monkeypatch.setattr(live_looks, "WHILE_UNREAD", 0.3)
+    outage.begin()
+    async with served(make_app(backends)) as port, http_client(port) as http:
+        link = await link_of_stream(http)
+        async with http.stream("GET", link) as answer:
+            events = events_of(answer)
+            await read_until(events, "no answer from the bucket")
+            outage.end()
+            assert "can be read now" in await read_until(events, "event: done")
+
+
+async def test_a_notice_of_the_session_goes_when_its_store_is_back(
+    backends: Backends, outage: Outage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside the title it said that not all can be shown, until the page was loaded anew."""
+    monkeypatch.setattr(live_looks, "WHILE_IDLE", 0.3)
+    monkeypatch.setattr(live_looks, "WHILE_UNREAD", 0.3)
+    async with served(make_app(backends)) as port, http_client(port) as http:
+        link = await link_of_stream(http)
+        async with http.stream("GET", link) as answer:
+            events = events_of(answer)
+            await read_until(events, "Following")
+            outage.begin()
+            await read_until(events, "Not all can be shown")
+            outage.end()
+            assert "Not all" not in await read_until(events, 'hx-target="#session-problem"')
