@@ -220,7 +220,7 @@ class LiveConversation:
         shown = self._shown
         if not self._is_whole and not self._is_unread:
             raise ReloadError("readable")
-        if newest.head < shown.position:
+        if (newest.head or 0) < shown.position:
             raise ReloadError
         found = await find_place(self._views, newest, shown.position)
         is_known = shown.name if self._is_unread else shown != ShownPlace(0)

@@ -31,8 +31,8 @@ def test_one_state_of_a_session_has_one_word() -> None:
     waits = WaitingFor(call_id="c", tool="refund", kind="approval")
     paused = overview(status=SessionStatus.PAUSED)
     now = marks.mark_now(SessionView(overview=paused, waiting=(waits,)))
-    assert now == marks.mark_session(paused) == marks.mark_live("waiting")
-    assert marks.mark_now(SessionView(overview=overview())) == marks.mark_live("idle")
+    assert now == marks.mark_session(paused) == marks.mark_followed(SessionView(overview=paused), "waiting")
+    assert marks.mark_now(SessionView(overview=overview())) == marks.mark_session(overview())
 
 
 def test_every_state_has_words() -> None:
