@@ -112,6 +112,8 @@ def _print_call(call: ConversationCall, *, whole: bool) -> None:
         facts.append(format_duration(call.duration_ms))
     if call.sub_session_id:
         facts.append(f"session {call.sub_session_id}")
+    if call.result_due:
+        facts.append("its result goes to the model with the next step")
     result = call.error or ("" if call.result is None else _text_of(call.result))
     print_text(
         f"← {', '.join(facts)}{': ' if result else ''}{result if whole else fold_text(result)}", indent=4

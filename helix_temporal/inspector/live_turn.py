@@ -208,6 +208,8 @@ class LiveTurn:
                 self._stored = True
             case streams.ToolEnd():
                 self._change_call(chunk.tool_call_id, "", "done" if chunk.success else "failed", chunk.error)
+                # What is recorded of it says how it ended, before its result is in the thread.
+                self._stored = True
             case streams.SubAgentStart() if chunk.tool_call_id is not None:
                 self._change_call(chunk.tool_call_id, chunk.sub_agent_type, "running")
                 self.calls[chunk.tool_call_id].sub_session_id = chunk.sub_session_id or None

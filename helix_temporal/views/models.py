@@ -282,8 +282,12 @@ class ConversationCall(View):
     Attributes:
         call_id: The provider's, in its message; ``position`` is of the message that asks, ``at`` the call's
             number in it.
+        status: Of one without a result in the thread that has ended it is how it ended: its tool, or whoever
+            answered, told so.
         result: Text or parts; None where there is none.
         result_position: Of the message with the result.
+        result_due: It has ended, and the turn goes on: its result goes to the model, and into the thread,
+            with the next step.
         sub_session_id: Of the sub-agent that it called.
         cut: Characters of arguments and result that a page leaves out; `read_message` has them.
     """
@@ -296,6 +300,7 @@ class ConversationCall(View):
     status: CallStatus = "done"
     result: JsonValue = None
     result_position: int | None = None
+    result_due: bool = False
     error: str | None = None
     duration_ms: int | None = None
     sub_session_id: str | None = None

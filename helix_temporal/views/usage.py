@@ -23,7 +23,7 @@ from helix_temporal.session.record import SessionRecord
 from helix_temporal.stores.protocols.usage import UsageStore
 from helix_temporal.stores.usage import MOST_ENTRIES, roll_up, sub_session_ids
 from helix_temporal.views.access import ViewedSessions
-from helix_temporal.views.models import ModelCall, ShownTokens, ToolSums, UsageSums
+from helix_temporal.views.models import CallStatus, ModelCall, ShownTokens, ToolSums, UsageSums
 
 T = TypeVar("T")
 
@@ -154,6 +154,13 @@ def sum_entries(entries: Mapping[str, Sequence[UsageEntry]]) -> UsageSums:
 def was_denied(entry: ToolUsageEntry) -> bool:
     """Whether somebody denied a call: then it had no success, but nothing failed."""
     return not entry.success and entry.error == DENIED
+
+
+def status_of_entry(entry: ToolUsageEntry | SubAgentUsageEntry) -> CallStatus:
+    """How a call ended, as usage tells it."""
+    if entry.success:
+        return "done"
+    return "denied" if isinstance(entry, ToolUsageEntry) and was_denied(entry) else "failed"
 
 
 def _tokens_of(sums: TokenSums | TokenCounts) -> ShownTokens:

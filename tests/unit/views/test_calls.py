@@ -228,3 +228,24 @@ async def test_a_session_without_usage_has_zeros(scene: Scene) -> None:
     await scene.begin()
     sums = await scene.views.get_usage("s1")
     assert (sums.tokens.total, sums.cost_usd, sums.model_calls) == (0, None, 0)
+
+
+async def test_a_call_that_failed_while_another_one_waits_is_found(scene: Scene) -> None:
+    """Its result is not in the thread: the step that takes it waits, perhaps for days."""
+    writer = await scene.begin()
+    run = await writer.start()
+    await writer.append(user("u1"), answer("a1", "", call(0), call(1), call(2)), commits=False)
+    await writer.record_tool_call("a1", run, at=1, success=False)
+    await writer.record_tool_call("a1", run, at=2)
+    (turn,) = (await scene.views.read_turns("s1")).turns
+    calls = turn.messages[1].calls
+    assert [(each.status, each.result_due) for each in calls] == [
+        ("running", False),
+        ("failed", True),
+        ("done", True),
+    ]
+    assert (turn.tool_calls, turn.failed_calls) == (3, 1)
+    (failed,) = await found(scene.views, failed=True)
+    assert (failed.call.call_id, failed.call.status, failed.call.result_due) == ("call_1", "failed", True)
+    (went,) = await found(scene.views, failed=False)
+    assert (went.call.call_id, went.call.status) == ("call_2", "done")
