@@ -355,7 +355,8 @@ def _of_results(request: RunStepInput | EndTurnInput, agent: str, step: int) -> 
 def _of_tool(request: ToolInput, outcome: ToolOutcome, seconds: float) -> list[UsageEntry]:
     """A tool that has run, and what it used of models."""
     about = _common_fields(request, request.agent, request.step, "tool", request.tool)
-    result_id, took = CallKey.parse(request.key).result_id, round(seconds * 1000)
+    result_id = CallKey.parse(request.key).result_id
+    took = max(round(seconds * 1000), 1)  # 0 is that nobody measured it
     ran = _build_tool_entry(result_id, request.call.id, about, success=not outcome.is_error, duration_ms=took)
     if outcome.usage is None:
         return ran

@@ -213,7 +213,7 @@ def _print_session(view: SessionView) -> None:
             ("expires", session.expires_at and format_time(session.expires_at)),
             ("turns", format_number(view.turns)),
             ("steps", format_number(session.steps)),
-            ("messages", format_number(view.messages)),
+            ("messages", _describe_messages(view)),
             ("run", _describe_run(view)),
             ("failure", view.failure_reason),
             ("error", view.error and f"{view.error.type}: {view.error.message}"),
@@ -258,6 +258,12 @@ def _describe_run(view: SessionView) -> str:
     if run is None:
         return ""
     return f"{run.run_id}, turn {run.turn}, {run.status.value}, since {format_time(run.started_at)}"
+
+
+def _describe_messages(view: SessionView) -> str:
+    unfinished = 0 if view.place is None else view.place.unfinished
+    told = f", {unfinished:,} of them of the turn under way" if unfinished else ""
+    return f"{format_number(view.messages)}{told}"
 
 
 def _describe_place(view: SessionView) -> str:
@@ -323,8 +329,8 @@ def _print_usage(sums: UsageSums) -> None:
             ("tokens", _describe_tokens(sums)),
             ("cost", format_cost(sums.cost_usd)),
             ("model calls", format_number(sums.model_calls)),
-            ("tool calls", f"{sums.tool_calls:,}, {sums.failed_tool_calls:,} failed"),
-            ("sub-agents", format_number(sums.sub_agent_calls)),
+            ("tool calls", f"{sums.calls:,} ended, {sums.failed_calls:,} failed"),
+            ("of sub-agents", format_number(sums.sub_agent_calls)),
             ("time", format_duration(sums.duration_ms)),
             ("first", format_time(sums.first_at)),
             ("last", format_time(sums.last_at)),
@@ -339,7 +345,7 @@ def _print_usage(sums: UsageSums) -> None:
     if sums.by_tool:
         print_text("")
         Table("tool", "calls>", "failed>", "time>").print_rows(
-            (name, each.calls, each.failed, format_duration(each.duration_ms))
+            (name, each.calls, each.failed, format_duration(each.duration_ms or None))
             for name, each in sorted(sums.by_tool.items())
         )
     if not sums.complete:

@@ -26,7 +26,7 @@ from helix_temporal.views.queries import iterate_sessions
 from helix_temporal.views.thread_parts import MAX_TURNS, read_part
 from helix_temporal.views.turn_pages import hide_session, read_session_facts
 from helix_temporal.views.turn_steps import count_steps
-from helix_temporal.views.usage import iterate_entries, status_of_entry
+from helix_temporal.views.usage import duration_of, iterate_entries, status_of_entry
 from helix_temporal.views.waits import list_outcomes
 
 CallEntry = ToolUsageEntry | SubAgentUsageEntry
@@ -352,7 +352,7 @@ class _CallSearch:
             position=position,
             status=status_of_entry(entry),
             error=None if own is None else own.error or None,
-            duration_ms=entry.duration_ms,
+            duration_ms=duration_of(entry),
             sub_session_id=entry.sub_session_id if isinstance(entry, SubAgentUsageEntry) else None,
         )
         return FoundCall(

@@ -36,6 +36,7 @@ from helix_temporal.views.turn_steps import number_steps
 from helix_temporal.views.usage import (
     RecordedUsage,
     add_tokens,
+    duration_of,
     status_of_entry,
     sum_costs,
     tokens_of_message,
@@ -488,7 +489,7 @@ class _TurnBuilder:
         arguments, cut = shorten_value(_arguments_of(call), self.most)
         result, result_cut = shorten_value(_result_of(call), self.most)
         status = self._status_of(call, waiting)
-        took = entry.duration_ms if entry is not None else None if child is None else child.duration_ms
+        measured = entry or child
         return ConversationCall(
             call_id=call.id or "",
             name=call.name or "",
@@ -500,7 +501,7 @@ class _TurnBuilder:
             result_position=None if call.answer is None else call.answer.position,
             result_due=waiting is None and self._is_under_way(call) and status != "running",
             error=_error_of(call) if status == "failed" else None,
-            duration_ms=took,
+            duration_ms=None if measured is None else duration_of(measured),
             sub_session_id=self._find_child(call, child, answer_id),
             waiting=waiting,
             cut=cut + result_cut,
