@@ -17,7 +17,7 @@ from helix_temporal.models.states import SubSessionRef
 from helix_temporal.models.stored_messages import Kind, StoredMessage
 from helix_temporal.models.turns import starts_in
 from helix_temporal.models.usage import SubAgentUsageEntry, UsageEntry
-from helix_temporal.models.waiting import DENIED, NO_ANSWER, find_waiting_call
+from helix_temporal.models.waiting import find_waiting_call, name_failure
 from helix_temporal.views.foreign_calls import find_arguments, find_result
 from helix_temporal.views.models import (
     FAILED_CALLS,
@@ -50,12 +50,8 @@ Messages are never left out: calls are, of older messages first, where one messa
 _MOST_ATTEMPTS: Final = 20
 """Of one turn, and those that belong to none, the newest are shown; the list of runs has all."""
 _MOST_IDS: Final = 10_000
-_ENDS: Final[Mapping[str, CallStatus]] = {
-    "denied": "denied",
-    "expired": "expired",
-    "result": "done",
-    "error": "failed",
-}
+_DECIDED: Final[Mapping[str, CallStatus]] = {"denied": "denied", "expired": "expired"}
+_ENDS: Final[Mapping[str, CallStatus]] = {**_DECIDED, "result": "done", "error": "failed"}
 """How a call has ended by the answer that it waited for; one that was approved has not."""
 _ROLES: Final[dict[str, Any]] = {
     Kind.USER: "user",
@@ -541,9 +537,7 @@ class _TurnBuilder:
             return "done"
         outcome = find_waiting_call(self.facts.outcomes, call.asked.stored.id, call.id or "", call.at)
         text = "" if answer.message is None else answer.message.text
-        if outcome == "denied" or text.startswith(DENIED):
-            return "denied"
-        return "expired" if outcome == "expired" or text.startswith(NO_ANSWER) else "failed"
+        return _DECIDED.get(outcome or "") or name_failure(text)
 
     def _find_waiting(self, call: _Call) -> WaitingFor | None:
         found = {each.call_id: each for each in self.facts.waiting}
