@@ -24,6 +24,11 @@ def describe_failure(error: BaseException, *, hides: bool = False) -> str:
     return f"{kind}: {text}" if text else kind
 
 
+def tell_tool_failure(text: str) -> str:
+    """What a model is told in place of the result of a tool that failed for good."""
+    return f"The tool failed: {text}"
+
+
 def text_of_failure(error: BaseException) -> str:
     """The text alone, as every store can hold it."""
     text = error.message if isinstance(error, FailureError) else str(error)

@@ -69,6 +69,16 @@ def current_attempt() -> int:
     return activity.info().attempt if activity.in_activity() else 1
 
 
+def find_most_attempts(otherwise: int) -> int | None:
+    """So many attempts the activity gets, by its retry policy; None: without limit.
+
+    ``otherwise`` where the SDK does not tell the policy, or this is no activity.
+    """
+    # The policy is in `Info` of newer SDKs alone.
+    policy = getattr(activity.info(), "retry_policy", None) if activity.in_activity() else None
+    return otherwise if policy is None else policy.maximum_attempts or None
+
+
 def workflow_run() -> str:
     """A few letters that stand for the workflow run whose activity this is; empty outside of one."""
     run = activity.info().workflow_run_id if activity.in_activity() else None

@@ -7,13 +7,15 @@ from typing import Any, Final, Protocol
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from helix_temporal._failures import describe_failure
+from helix_temporal._failures import describe_failure, tell_tool_failure
 from helix_temporal.activities._runtime import (
     ATTEMPTS,
     CODE_ERRORS,
     STORE_AWAY_PAUSES,
     application_code,
+    application_error,
     current_attempt,
+    find_most_attempts,
     heartbeat_with_progress,
     is_bug,
     is_cancellation,
@@ -68,6 +70,22 @@ class ToolChanges(Protocol):
     async def stage_changes(self, request: ToolInput, changes: JsonObject) -> str:
         """Keep aside what a call changes; the name that the call's result says it by."""
         ...
+
+
+def _describe_attempt(error: BaseException, text: str, number: int) -> HelixError | ApplicationError:
+    """What an attempt fails with; ``text`` is its message."""
+    if isinstance(error, (HelixError, ApplicationError)):
+        return with_text(error, text)
+    return ApplicationError(
+        text, type=type(error).__name__, non_retryable=is_bug(error) and number >= ATTEMPTS
+    )
+
+
+def _is_last(tool: Tool, failure: HelixError | ApplicationError, number: int) -> bool:
+    """Whether no attempt follows this one, so that the model is told of the failure."""
+    most = find_most_attempts(tool.attempts)
+    told = failure if isinstance(failure, ApplicationError) else application_error(failure, number)
+    return told.non_retryable or (most is not None and number >= most)
 
 
 class ToolRunner:
@@ -176,13 +194,11 @@ class ToolRunner:
             # Without the cause: its traceback holds more than the model may see.
             activity.logger.warning("tool %s failed", tool.name, exc_info=error)
             text = f"tool {tool.name!r}: {describe_failure(error, hides=hides)}"
-            if isinstance(error, (HelixError, ApplicationError)):
-                raise with_text(error, text) from None
-            raise ApplicationError(
-                text,
-                type=type(error).__name__,
-                non_retryable=is_bug(error) and number >= ATTEMPTS,
-            ) from None
+            failure = _describe_attempt(error, text, number)
+            if _is_last(tool, failure, number):
+                async with self._used.recording_failed_tool(request, time.monotonic() - began):
+                    await live.tell_end(ToolOutcome(tell_tool_failure(text), is_error=True))
+            raise failure from None
         async with self._used.recording_tool(request, outcome, time.monotonic() - began, counts):
             result = await self._keep_result(tool, request, outcome)
             await live.tell_end(outcome)
@@ -201,7 +217,7 @@ class ToolRunner:
             )
         except TooLargeError as error:
             activity.logger.warning("tool %s has run, and its result is not kept: %s", tool.name, error)
-            return ToolOutcome(f"The tool failed: {error}", is_error=True, usage=outcome.usage)
+            return ToolOutcome(tell_tool_failure(str(error)), is_error=True, usage=outcome.usage)
         return outcome
 
     async def _keep_result(self, tool: Tool, request: ToolInput, outcome: ToolOutcome) -> ToolResult:

@@ -100,6 +100,8 @@ class UsageActivities:
 
 _PATIENCE: Final = 2.0
 """Seconds that a step waits, at its end, for its entry."""
+_SHORT_PATIENCE: Final = 0.5
+"""Seconds that an error waits for the entry of the tool that failed by it."""
 _PAUSES: Final = (0.2, 0.5, *[1.0] * 10, *[10.0] * 60)
 """Seconds until a store that does not answer is asked again: some ten minutes, while the worker lives."""
 _LAST_PATIENCE: Final = 5.0
@@ -165,7 +167,8 @@ class UsageLog:
     The entry's id is the answer's: an answer that is found in the thread again is not counted again, and
     one that was paid for and is not in the thread is.  A summary has an entry of its own: attempts that use
     one that was made before count it once, and one that makes it anew pays for it anew.  A tool call has one
-    entry, of the first attempt that came to its end, or of the result that it was given instead; what the
+    entry, of the first attempt that came to its end, of the last one if all failed, or of the result that it
+    was given instead; what the
     tool used of models is another, under the tool's name.
 
     Args:
@@ -194,8 +197,15 @@ class UsageLog:
         own = [] if counts is None else counts.build_entries(request)
         return self._record_alongside(request.session_id, [*_of_tool(request, outcome, seconds), *own])
 
+    def recording_failed_tool(self, request: ToolInput, seconds: float) -> AbstractAsyncContextManager[None]:
+        """Record a tool whose last attempt has failed, after so long: its error is not held up by it."""
+        failed = _of_tool(request, ToolOutcome("", is_error=True), seconds)
+        return self._record_alongside(request.session_id, failed, _SHORT_PATIENCE)
+
     @contextlib.asynccontextmanager
-    async def _record_alongside(self, session_id: str, entries: Sequence[UsageEntry]) -> AsyncIterator[None]:
+    async def _record_alongside(
+        self, session_id: str, entries: Sequence[UsageEntry], patience: float = _PATIENCE
+    ) -> AsyncIterator[None]:
         """Record while the work within goes on; a failure is logged, and never the work's."""
         if self._store is None or not entries:
             yield
@@ -207,7 +217,7 @@ class UsageLog:
             yield
         finally:
             # Also when the work failed: what it used was paid for all the same.
-            done, _ = await asyncio.wait([task], timeout=_PATIENCE)
+            done, _ = await asyncio.wait([task], timeout=patience)
             if not done:
                 log.warning("usage of session %r is not recorded yet: no answer in time", session_id)
 
@@ -345,7 +355,8 @@ def _of_results(request: RunStepInput | EndTurnInput, agent: str, step: int) -> 
 def _of_tool(request: ToolInput, outcome: ToolOutcome, seconds: float) -> list[UsageEntry]:
     """A tool that has run, and what it used of models."""
     about = _common_fields(request, request.agent, request.step, "tool", request.tool)
-    result_id, took = CallKey.parse(request.key).result_id, round(seconds * 1000)
+    result_id = CallKey.parse(request.key).result_id
+    took = max(round(seconds * 1000), 1)  # 0 is that nobody measured it
     ran = _build_tool_entry(result_id, request.call.id, about, success=not outcome.is_error, duration_ms=took)
     if outcome.usage is None:
         return ran

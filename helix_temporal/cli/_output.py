@@ -155,6 +155,11 @@ def format_number(number: float | None) -> str:
     return NOTHING if number is None else f"{number:,}"
 
 
+def count_of(count: int, noun: str, plural: str | None = None) -> str:
+    """A number with its noun: ``1 call``, ``3 calls``."""
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+
+
 def format_json(value: object) -> str:
     """JSON on one line; text of another alphabet stays as it is."""
     return dump_json(value).decode()

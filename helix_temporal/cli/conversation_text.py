@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from helix_temporal.cli._output import (
+    count_of,
     fold_text,
     format_json,
     format_time,
@@ -55,8 +56,7 @@ def describe_turn(turn: ConversationTurn) -> str:
     if turn.cost_usd is not None:
         parts.append(format_cost(turn.cost_usd))
     if turn.discarded_answers:
-        number = turn.discarded_answers
-        parts.append(f"{number:,} discarded {'answer' if number == 1 else 'answers'}")
+        parts.append(count_of(turn.discarded_answers, "discarded answer"))
     return " · ".join(parts)
 
 
@@ -67,7 +67,7 @@ def describe_lost(attempt: TurnAttempt) -> str:
     used = f", {tokens:,} tokens" if tokens else ""
     return (
         f"discarded: run {attempt.run_id} of turn {attempt.turn}, {attempt.status.value}"
-        f"{f' ({why})' if why else ''}, {attempt.steps} steps{used}"
+        f"{f' ({why})' if why else ''}, {count_of(attempt.steps, 'step')}{used}"
     )
 
 
@@ -83,11 +83,11 @@ def _print_message(message: ConversationMessage, *, whole: bool) -> None:
         if part.get("type") != "text":
             print_text(f"[{fold_text(format_json(part))}]", indent=4)
     if message.cut:
-        print_text(f"… {message.cut:,} more characters", indent=4)
+        print_text(f"… {count_of(message.cut, 'more character')}", indent=4)
     for call in message.calls:
         _print_call(call, whole=whole)
     if message.calls_left_out:
-        print_text(f"… {message.calls_left_out:,} more calls", indent=4)
+        print_text(f"… {count_of(message.calls_left_out, 'more call')}", indent=4)
 
 
 def _facts_of(message: ConversationMessage) -> Iterator[str]:
@@ -112,6 +112,8 @@ def _print_call(call: ConversationCall, *, whole: bool) -> None:
         facts.append(format_duration(call.duration_ms))
     if call.sub_session_id:
         facts.append(f"session {call.sub_session_id}")
+    if call.result_due:
+        facts.append("its result goes to the model with the next step")
     result = call.error or ("" if call.result is None else _text_of(call.result))
     print_text(
         f"← {', '.join(facts)}{': ' if result else ''}{result if whole else fold_text(result)}", indent=4

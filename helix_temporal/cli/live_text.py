@@ -3,9 +3,10 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from helix_temporal.cli._output import fold_text, format_json
+from helix_temporal.cli._output import count_of, fold_text, format_json
 from helix_temporal.models.streams import (
     ChunkBase,
+    Custom,
     Error,
     RunEnded,
     RunPaused,
@@ -21,6 +22,7 @@ from helix_temporal.models.streams import (
     ToolStart,
 )
 from helix_temporal.models.visible import make_visible
+from helix_temporal.models.waiting import name_failure
 
 _INDENT: Final = "    "
 
@@ -79,15 +81,24 @@ def _describe_start(chunk: RunStarted) -> str:
 
 
 def _describe_end(chunk: RunEnded) -> str:
-    why = f" ({chunk.exit_reason})" if chunk.exit_reason else ""
+    why = f" ({chunk.exit_reason})" if chunk.exit_reason not in {None, "", chunk.status} else ""
     lost = "" if chunk.in_thread else "; nothing of it stays in the thread"
     return _line(f"turn ended: {chunk.status}{why}{lost}", "  ") + "\n"
 
 
 def _describe_result(chunk: ToolEnd) -> str:
     if not chunk.success:
-        return _line(f"← failed: {_fold(chunk.error or '')}")
+        said = chunk.error or ""
+        return _line(f"← {name_failure(said)}: {_fold(said)}")
     return _line("← done" if chunk.result is None else f"← {_fold(chunk.result)}")
+
+
+def _describe_event(chunk: Custom) -> str:
+    """What a tool tells of itself; events of the application without a call are for its own consumers."""
+    if chunk.tool_call_id is None:
+        return ""
+    value = "" if chunk.data is None else f" {_fold(chunk.data)}"
+    return _line(f"· {_fold(chunk.event_name)}{value}")
 
 
 def _describe_call(chunk: ToolStart) -> str:
@@ -99,10 +110,11 @@ _LINES: Final[Mapping[type[ChunkBase], Callable[[Any], str]]] = {
     RunStarted: _describe_start,
     RunEnded: _describe_end,
     RunPaused: lambda chunk: _line(f"waits{f': {chunk.reason}' if chunk.reason else ''}", "  "),
-    Suspended: lambda chunk: _line(f"waits for {len(chunk.calls)} calls", "  "),
+    Suspended: lambda chunk: _line(f"waits for {count_of(len(chunk.calls), 'call')}", "  "),
     StepDiscarded: lambda _: _line("(the attempt above was discarded)"),
     ToolStart: _describe_call,
     ToolEnd: _describe_result,
+    Custom: _describe_event,
     ToolApprovalRequest: lambda chunk: _line(f"? {chunk.tool_name} waits for an approval"),
     SubAgentStart: lambda chunk: _line(f"→ agent {chunk.sub_agent_type}, session {chunk.sub_session_id}"),
     Error: lambda chunk: _line(f"error: {chunk.message}"),

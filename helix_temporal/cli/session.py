@@ -220,7 +220,7 @@ def _print_session(view: SessionView) -> None:
             ("expires", session.expires_at and format_time(session.expires_at)),
             ("turns", _format_known(view.turns)),
             ("steps", format_number(session.steps)),
-            ("messages", _format_known(view.messages)),
+            ("messages", _describe_messages(view)),
             ("run", _describe_run(view)),
             ("failure", view.failure_reason),
             ("error", view.error and f"{view.error.type}: {view.error.message}"),
@@ -269,6 +269,12 @@ def _describe_run(view: SessionView) -> str:
 
 def _format_known(number: int | None) -> str:
     return "unknown" if number is None else format_number(number)
+
+
+def _describe_messages(view: SessionView) -> str:
+    unfinished = 0 if view.place is None else view.place.unfinished
+    told = f", {unfinished:,} of them of the turn under way" if unfinished else ""
+    return f"{_format_known(view.messages)}{told}"
 
 
 def _describe_place(view: SessionView) -> str:
@@ -336,8 +342,8 @@ def _print_usage(sums: UsageSums) -> None:
             ("tokens", _describe_tokens(sums)),
             ("cost", format_cost(sums.cost_usd)),
             ("model calls", format_number(sums.model_calls)),
-            ("tool calls", f"{sums.tool_calls:,}, {sums.failed_tool_calls:,} failed"),
-            ("sub-agents", format_number(sums.sub_agent_calls)),
+            ("tool calls", f"{sums.calls:,} ended, {sums.failed_calls:,} failed"),
+            ("of sub-agents", format_number(sums.sub_agent_calls)),
             ("time", format_duration(sums.duration_ms)),
             ("first", format_time(sums.first_at)),
             ("last", format_time(sums.last_at)),
@@ -352,7 +358,7 @@ def _print_usage(sums: UsageSums) -> None:
     if sums.by_tool:
         print_text("")
         Table("tool", "calls>", "failed>", "time>").print_rows(
-            (name, each.calls, each.failed, format_duration(each.duration_ms))
+            (name, each.calls, each.failed, format_duration(each.duration_ms or None))
             for name, each in sorted(sums.by_tool.items())
         )
     if not sums.complete:

@@ -112,6 +112,8 @@ def _print_call(found: FoundCall) -> None:
     if call.arguments is not None:
         print_text(f"→ {fold_text(format_json(call.arguments))}", indent=2)
     result = call.error or (call.result if isinstance(call.result, str) else "")
+    if call.result_due:
+        print_text("its result goes to the model with the next step", indent=2)
     if result:
         print_text(f"← {fold_text(result)}", indent=2)
     print_text(find_command(found), indent=2)

@@ -130,7 +130,10 @@ def _print_page(page: ConversationPage, *, as_json: bool, whole: bool = False) -
 
 
 async def _follow(views: SessionViews, session_id: str, turns: int, *, as_json: bool) -> None:
-    """Print the last turns that are finished, then the stream from where the turn under way began."""
+    """Print the last turns that are finished, then the stream from where the turn under way began.
+
+    It ends where the session is deleted.
+    """
     place = await views.find_live_place(session_id)
     if not as_json:
         for page in await _read_tail(views, session_id, turns):
@@ -155,6 +158,10 @@ async def _follow(views: SessionViews, session_id: str, turns: int, *, as_json: 
                 sys.stdout.write(live.write_chunk(stored.chunk))
             # Each piece is seen when it comes, also by a pipe.
             sys.stdout.flush()
+    if not as_json:
+        sys.stdout.write(live.end_line())
+        sys.stdout.flush()
+    print_note(f"session {session_id!r} was deleted: nothing more will come")
 
 
 # ---- turns ------------------------------------------------------------------------------------------

@@ -62,11 +62,12 @@ _NO_CODEC: Final = (
     "The program helix-temporal inspect takes none: mount create_inspector(client=SessionClient(…)) with a "
     "client that has the workers' data converter."
 )
-
+# Until then the session alone knows of the answer: the stores learn it with the step.
+_AS_IT_WAS: Final = "While other calls of its step wait, this page may show the call as it was."
 OUTCOMES: Final[Mapping[str, Outcome]] = {
-    "approved": Outcome("Approved. The tool runs.", "good"),
-    "denied": Outcome("Denied. The model is told.", "good"),
-    "answered": Outcome("The result was sent.", "good"),
+    "approved": Outcome(f"Approved. The tool runs. {_AS_IT_WAS}", "good"),
+    "denied": Outcome(f"Denied. The model is told with its next step. {_AS_IT_WAS}", "good"),
+    "answered": Outcome(f"The result was sent. {_AS_IT_WAS}", "good"),
     "stopping": Outcome("The turn stops after its present step.", "good"),
     "aborting": Outcome("The turn is stopped, and leaves nothing in the thread.", "good"),
     "already": Outcome(

@@ -6,15 +6,21 @@ What is in the thread already is read from there: a chunk that tells of it only 
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from pydantic import JsonValue
+
 from helix_temporal.models import streams
 from helix_temporal.models.streams import ChunkBase
+from helix_temporal.models.waiting import name_failure
+from helix_temporal.views.shortening import shorten_value
 
 MAX_TEXT: Final = 32_000
 """Characters of a step's text that are sent again to whoever connects in its middle."""
 MAX_CALLS: Final = 30
+_EVENT_VALUE: Final = 200
+"""Characters of what a tool tells of itself that are kept."""
 
 LiveStatus = Literal["idle", "running", "waiting"]
-CallProgress = Literal["asked", "running", "done", "failed"]
+CallProgress = Literal["asked", "running", "done", "failed", "denied", "expired"]
 
 
 @dataclass(slots=True)
@@ -30,13 +36,14 @@ class LiveStep:
 
 @dataclass(slots=True)
 class LiveCall:
-    """A tool call since its step; ``event`` is the last that its tool told of itself."""
+    """A tool call since its step; ``event``, with its value, is the last that its tool told of itself."""
 
     call_id: str
     name: str
     progress: CallProgress = "asked"
     error: str | None = None
     event: str = ""
+    event_value: JsonValue = None
     sub_session_id: str | None = None
 
 
@@ -207,12 +214,16 @@ class LiveTurn:
                 self._calls_changed |= self.calls.pop(chunk.tool_call_id, None) is not None
                 self._stored = True
             case streams.ToolEnd():
-                self._change_call(chunk.tool_call_id, "", "done" if chunk.success else "failed", chunk.error)
+                ended = "done" if chunk.success else name_failure(chunk.error or "")
+                self._change_call(chunk.tool_call_id, "", ended, chunk.error)
+                # What is recorded of it says how it ended, before its result is in the thread.
+                self._stored = True
             case streams.SubAgentStart() if chunk.tool_call_id is not None:
                 self._change_call(chunk.tool_call_id, chunk.sub_agent_type, "running")
                 self.calls[chunk.tool_call_id].sub_session_id = chunk.sub_session_id or None
             case streams.Custom() if chunk.tool_call_id in self.calls:
-                self.calls[chunk.tool_call_id].event = chunk.event_name
+                call = self.calls[chunk.tool_call_id]
+                call.event, call.event_value = chunk.event_name, shorten_value(chunk.data, _EVENT_VALUE)[0]
                 self._calls_changed = True
             case _:
                 return False

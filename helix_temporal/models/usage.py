@@ -100,6 +100,7 @@ class ToolUsageEntry(_Entry):
     """One tool call.
 
     Attributes:
+        duration_ms: How long its tool ran; 0 where that is not known.
         error: ``models.waiting.DENIED`` where somebody denied the call.
     """
 
@@ -118,6 +119,7 @@ class SubAgentUsageEntry(_Entry):
 
     Attributes:
         agent_type: Of the agent that was called.
+        duration_ms: How long it took; 0 where that is not known.
     """
 
     _kind = "subagent"

@@ -43,6 +43,13 @@ WENT_ON: Final = "The user went on without answering."
 INTERRUPTED: Final = "Interrupted before it was answered."
 
 
+def name_failure(text: str) -> Literal["denied", "expired", "failed"]:
+    """What a result that is an error tells of its call, by its text: a person decided, or nobody answered."""
+    if text.startswith(DENIED):
+        return "denied"
+    return "expired" if text.startswith(NO_ANSWER) else "failed"
+
+
 class WaitingCall(WireModel):
     """A call of the newest step that waits for an answer.
 

@@ -16,7 +16,6 @@ from helix_temporal.views.conversation import SessionFacts, build_conversation, 
 from helix_temporal.views.filters import SessionFilter
 from helix_temporal.views.models import (
     FAILED_CALLS,
-    CallStatus,
     ConversationCall,
     ConversationMessage,
     ConversationTurn,
@@ -27,7 +26,7 @@ from helix_temporal.views.queries import iterate_sessions
 from helix_temporal.views.thread_parts import MAX_TURNS, read_part
 from helix_temporal.views.turn_pages import hide_session, read_session_facts
 from helix_temporal.views.turn_steps import count_steps
-from helix_temporal.views.usage import iterate_entries, was_denied
+from helix_temporal.views.usage import duration_of, iterate_entries, status_of_entry
 from helix_temporal.views.waits import list_outcomes
 
 CallEntry = ToolUsageEntry | SubAgentUsageEntry
@@ -81,7 +80,7 @@ class CallFilter:
 
     def matches_success(self, entry: CallEntry) -> bool:
         """Whether a call that usage alone tells of is wanted."""
-        return self.failed is None or self.failed == (_status_of(entry) == "failed")
+        return self.failed is None or self.failed == (status_of_entry(entry) == "failed")
 
 
 @dataclass(slots=True)
@@ -298,7 +297,13 @@ class _CallSearch:
     async def _collect_facts(self, runs: Sequence[Run], entries: Sequence[UsageEntry]) -> SessionFacts:
         sessions = self.viewed.sessions
         children = () if sessions is None else await sessions.list_sub_session_refs(self.state.session_id)
-        return SessionFacts(runs=runs, entries=entries, children=children, outcomes=list_outcomes(self.state))
+        return SessionFacts(
+            runs=runs,
+            entries=entries,
+            children=children,
+            outcomes=list_outcomes(self.state),
+            live=any(run.run_id == self.state.current_run_id for run in runs),
+        )
 
     # -- by the thread
 
@@ -345,9 +350,9 @@ class _CallSearch:
             call_id="" if own is None else own.tool_call_id,
             name=_name_of(entry),
             position=position,
-            status=_status_of(entry),
+            status=status_of_entry(entry),
             error=None if own is None else own.error or None,
-            duration_ms=entry.duration_ms,
+            duration_ms=duration_of(entry),
             sub_session_id=entry.sub_session_id if isinstance(entry, SubAgentUsageEntry) else None,
         )
         return FoundCall(
@@ -367,13 +372,6 @@ class _CallSearch:
 def _result_id_of(entry: CallEntry) -> str:
     """The id of the message with the result of a call."""
     return entry.id.partition("/")[2]
-
-
-def _status_of(entry: CallEntry) -> CallStatus:
-    """How a call ended, as usage tells it."""
-    if entry.success:
-        return "done"
-    return "denied" if isinstance(entry, ToolUsageEntry) and was_denied(entry) else "failed"
 
 
 def _name_of(entry: CallEntry) -> str:

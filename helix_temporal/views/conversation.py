@@ -17,7 +17,7 @@ from helix_temporal.models.states import SubSessionRef
 from helix_temporal.models.stored_messages import Kind, StoredMessage
 from helix_temporal.models.turns import starts_in
 from helix_temporal.models.usage import SubAgentUsageEntry, UsageEntry
-from helix_temporal.models.waiting import DENIED, NO_ANSWER, find_waiting_call
+from helix_temporal.models.waiting import find_waiting_call, name_failure
 from helix_temporal.views.foreign_calls import find_arguments, find_result
 from helix_temporal.views.models import (
     FAILED_CALLS,
@@ -33,7 +33,14 @@ from helix_temporal.views.models import (
 from helix_temporal.views.problems import describe_problem
 from helix_temporal.views.shortening import PAGE_CHARACTERS, shorten_object, shorten_text, shorten_value
 from helix_temporal.views.turn_steps import number_steps
-from helix_temporal.views.usage import RecordedUsage, add_tokens, sum_costs, tokens_of_message
+from helix_temporal.views.usage import (
+    RecordedUsage,
+    add_tokens,
+    duration_of,
+    status_of_entry,
+    sum_costs,
+    tokens_of_message,
+)
 
 MAX_ROWS: Final = 240
 """Messages of a part, and messages and calls that a page shows of it.
@@ -43,6 +50,9 @@ Messages are never left out: calls are, of older messages first, where one messa
 _MOST_ATTEMPTS: Final = 20
 """Of one turn, and those that belong to none, the newest are shown; the list of runs has all."""
 _MOST_IDS: Final = 10_000
+_DECIDED: Final[Mapping[str, CallStatus]] = {"denied": "denied", "expired": "expired"}
+_ENDS: Final[Mapping[str, CallStatus]] = {**_DECIDED, "result": "done", "error": "failed"}
+"""How a call has ended by the answer that it waited for; one that was approved has not."""
 _ROLES: Final[dict[str, Any]] = {
     Kind.USER: "user",
     Kind.ANSWER: "assistant",
@@ -475,7 +485,7 @@ class _TurnBuilder:
         arguments, cut = shorten_value(_arguments_of(call), self.most)
         result, result_cut = shorten_value(_result_of(call), self.most)
         status = self._status_of(call, waiting)
-        took = entry.duration_ms if entry is not None else None if child is None else child.duration_ms
+        measured = entry or child
         return ConversationCall(
             call_id=call.id or "",
             name=call.name or "",
@@ -485,8 +495,9 @@ class _TurnBuilder:
             status=status,
             result=result,
             result_position=None if call.answer is None else call.answer.position,
+            result_due=waiting is None and self._is_under_way(call) and status != "running",
             error=_error_of(call) if status == "failed" else None,
-            duration_ms=took,
+            duration_ms=None if measured is None else duration_of(measured),
             sub_session_id=self._find_child(call, child, answer_id),
             waiting=waiting,
             cut=cut + result_cut,
@@ -497,20 +508,36 @@ class _TurnBuilder:
             return self._status_of_answer(call, call.answer)
         if waiting is not None:
             return "waiting"
-        under_way = self.facts.live and call.asked.position >= self.part.committed
-        return "running" if under_way else "unanswered"
+        return self._find_end(call) or ("running" if self._is_under_way(call) else "unanswered")
+
+    def _is_under_way(self, call: _Call) -> bool:
+        """Whether the turn goes on, and the next step takes the call's result."""
+        return self.facts.live and call.answer is None and call.asked.position >= self.part.committed
+
+    def _find_end(self, call: _Call) -> CallStatus | None:
+        """How a call has ended whose result is not in the thread yet; None where nobody tells."""
+        entry = self.usage.tools.get(make_result_id(call.asked.stored.id, call.at))
+        if entry is not None:
+            return status_of_entry(entry)
+        outcome = find_waiting_call(
+            self.facts.outcomes,
+            call.asked.stored.id,
+            call.id or "",
+            call.at,
+            is_repeat=self._is_repeat(call),
+        )
+        return None if outcome is None else _ENDS.get(outcome)
 
     def _has_failed(self, call: _Call) -> bool:
-        return call.answer is not None and self._status_of_answer(call, call.answer) in FAILED_CALLS
+        found = self._find_end(call) if call.answer is None else self._status_of_answer(call, call.answer)
+        return found in FAILED_CALLS
 
     def _status_of_answer(self, call: _Call, answer: _Placed) -> CallStatus:
         if not _is_failed(call):
             return "done"
         outcome = find_waiting_call(self.facts.outcomes, call.asked.stored.id, call.id or "", call.at)
         text = "" if answer.message is None else answer.message.text
-        if outcome == "denied" or text.startswith(DENIED):
-            return "denied"
-        return "expired" if outcome == "expired" or text.startswith(NO_ANSWER) else "failed"
+        return _DECIDED.get(outcome or "") or name_failure(text)
 
     def _find_waiting(self, call: _Call) -> WaitingFor | None:
         found = {each.call_id: each for each in self.facts.waiting}

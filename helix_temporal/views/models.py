@@ -47,9 +47,11 @@ class UsageSums(View):
     """What a session used, or it and its descendants.
 
     Attributes:
-        model_calls, tool_calls, failed_tool_calls, sub_agent_calls: How many were recorded.
+        model_calls, tool_calls, failed_tool_calls, sub_agent_calls, failed_sub_agent_calls: How many were
+            recorded: those that have ended, also in the turn under way; a sub-agent's call with the step that
+            takes its result.
         cost_usd: None where no entry has one.
-        duration_ms: Of all model and tool calls together.
+        duration_ms: Of all model and tool calls together, of those of which it is known.
         by_model: Tokens by the model's name.
         by_tool: Calls by the tool's name: all, failed, milliseconds together.
         session_ids: Whose entries were added up.
@@ -62,6 +64,7 @@ class UsageSums(View):
     tool_calls: int = 0
     failed_tool_calls: int = 0
     sub_agent_calls: int = 0
+    failed_sub_agent_calls: int = 0
     cost_usd: Decimal | None = None
     duration_ms: int = 0
     by_model: dict[str, ShownTokens] = Field(default_factory=dict)
@@ -72,9 +75,19 @@ class UsageSums(View):
     last_at: Millis | None = None
     complete: bool = True
 
+    @property
+    def calls(self) -> int:
+        """As a conversation counts them: those of tools, and those of sub-agents."""
+        return self.tool_calls + self.sub_agent_calls
+
+    @property
+    def failed_calls(self) -> int:
+        """Those of them that failed."""
+        return self.failed_tool_calls + self.failed_sub_agent_calls
+
 
 class ToolSums(View):
-    """Calls of one tool; ``duration_ms`` of all together."""
+    """Calls of one tool; ``duration_ms`` of all together of which it is known, 0 where of none."""
 
     calls: int = 0
     failed: int = 0
@@ -183,6 +196,11 @@ class ThreadPlace(View):
     object_bytes: int | None = None
     problem: str | None = None
 
+    @property
+    def all_messages(self) -> int | None:
+        """Those of the turn under way too; None where they are not known."""
+        return None if self.messages is None else self.messages + (self.unfinished or 0)
+
 
 class SegmentPlace(View):
     """One object of an archive and the messages in it: positions from ``first`` up to ``stop``."""
@@ -199,7 +217,8 @@ class SessionView(View):
     Attributes:
         overview: As in a list.
         mode: ``standard`` or ``persistent``; None where it was never written.
-        messages, turns: In the thread; ``turns`` are those that were started.  None where that is not known.
+        messages, turns: In the thread, with the turn under way, of which ``place`` tells the messages apart;
+            ``turns`` are those that were started.  None where that is not known.
         live_run: The run under way, or that waits.
         waiting: Whom it waits for.
         children, forked_from: Other sessions that belong to it.
@@ -229,14 +248,18 @@ class SessionView(View):
 
 
 class ModelCall(View):
-    """One model call as the usage store has it: also of steps that were thrown away."""
+    """One model call as the usage store has it: also of steps that were thrown away.
+
+    Attributes:
+        duration_ms: None where not known.
+    """
 
     model: str
     step: int = 0
     at: Millis = 0
     tokens: ShownTokens = ShownTokens()
     cost_usd: Decimal | None = None
-    duration_ms: int = 0
+    duration_ms: int | None = None
 
 
 class TurnAttempt(View):
@@ -289,8 +312,14 @@ class ConversationCall(View):
     Attributes:
         call_id: The provider's, in its message; ``position`` is of the message that asks, ``at`` the call's
             number in it.
+        status: Of one without a result in the thread that has ended it is how it ended: its tool, or whoever
+            answered, told so.
         result: Text or parts; None where there is none.
         result_position: Of the message with the result.
+        result_due: It has ended, and the turn goes on: its result goes to the model, and into the thread,
+            with the next step.
+        duration_ms: Of the attempt of its tool that ended it, or of the sub-agent; None where nobody measured
+            it.
         sub_session_id: Of the sub-agent that it called.
         cut: Characters of arguments and result that a page leaves out; `read_message` has them.
     """
@@ -303,6 +332,7 @@ class ConversationCall(View):
     status: CallStatus = "done"
     result: JsonValue = None
     result_position: int | None = None
+    result_due: bool = False
     error: str | None = None
     duration_ms: int | None = None
     sub_session_id: str | None = None

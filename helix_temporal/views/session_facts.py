@@ -39,7 +39,7 @@ async def read_session(viewed: ViewedSessions, state: SessionState) -> SessionVi
         mode=state.mode,
         version=state.version,
         thread_id=thread_id,
-        messages=place.messages,
+        messages=place.all_messages,
         turns=_count_turns(newest, record, found),
         live_run=live,
         waiting=tuple([await hide_waiting_session(viewed, each) for each in waiting]),

@@ -23,7 +23,7 @@ from helix_temporal.session.record import SessionRecord
 from helix_temporal.stores.protocols.usage import UsageStore
 from helix_temporal.stores.usage import MOST_ENTRIES, roll_up, sub_session_ids
 from helix_temporal.views.access import ViewedSessions
-from helix_temporal.views.models import ModelCall, ShownTokens, ToolSums, UsageSums
+from helix_temporal.views.models import CallStatus, ModelCall, ShownTokens, ToolSums, UsageSums
 
 T = TypeVar("T")
 
@@ -137,6 +137,7 @@ def sum_entries(entries: Mapping[str, Sequence[UsageEntry]]) -> UsageSums:
         tool_calls=tools.total_calls,
         failed_tool_calls=tools.failed - denied.total(),
         sub_agent_calls=found.sub_agent_stats.total_calls,
+        failed_sub_agent_calls=found.sub_agent_stats.failed,
         cost_usd=found.cost_usd,
         duration_ms=sum(each.duration_ms for each in models) + tools.total_duration_ms,
         by_model={name: _tokens_of(each) for name, each in found.tokens_by_model.items()},
@@ -154,6 +155,18 @@ def sum_entries(entries: Mapping[str, Sequence[UsageEntry]]) -> UsageSums:
 def was_denied(entry: ToolUsageEntry) -> bool:
     """Whether somebody denied a call: then it had no success, but nothing failed."""
     return not entry.success and entry.error == DENIED
+
+
+def duration_of(entry: TokenUsageEntry | ToolUsageEntry | SubAgentUsageEntry) -> int | None:
+    """How long it took, in milliseconds; None where nobody has measured it, which an entry says by 0."""
+    return entry.duration_ms or None
+
+
+def status_of_entry(entry: ToolUsageEntry | SubAgentUsageEntry) -> CallStatus:
+    """How a call ended, as usage tells it."""
+    if entry.success:
+        return "done"
+    return "denied" if isinstance(entry, ToolUsageEntry) and was_denied(entry) else "failed"
 
 
 def _tokens_of(sums: TokenSums | TokenCounts) -> ShownTokens:
@@ -184,7 +197,7 @@ def _model_call_of(entry: TokenUsageEntry) -> ModelCall:
         at=entry.timestamp,
         tokens=_tokens_of(entry.tokens),
         cost_usd=entry.cost_usd,
-        duration_ms=entry.duration_ms,
+        duration_ms=duration_of(entry),
     )
 
 
@@ -203,7 +216,14 @@ def sum_costs(costs: Iterable[Decimal | None]) -> Decimal | None:
 
 def add_usage(one: UsageSums, other: UsageSums) -> UsageSums:
     """The sums of both, which are of different sessions."""
-    counts = ("model_calls", "tool_calls", "failed_tool_calls", "sub_agent_calls", "duration_ms")
+    counts = (
+        "model_calls",
+        "tool_calls",
+        "failed_tool_calls",
+        "sub_agent_calls",
+        "failed_sub_agent_calls",
+        "duration_ms",
+    )
     return UsageSums(
         **{name: getattr(one, name) + getattr(other, name) for name in counts},
         tokens=add_tokens(one.tokens, other.tokens),

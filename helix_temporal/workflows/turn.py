@@ -10,6 +10,7 @@ from typing import Any, Final, NoReturn, Protocol
 
 from temporalio.exceptions import ActivityError
 
+from helix_temporal._failures import tell_tool_failure
 from helix_temporal.errors import (
     FencedError,
     HeadMovedError,
@@ -162,7 +163,7 @@ class ToolCalls:
                 ),
             )
         except ToolFailedError as failed:
-            return _unfinished(f"The tool failed: {failed}")
+            return _unfinished(tell_tool_failure(str(failed)))
         if isinstance(outcome, ToolResult) and outcome.usage is not None:
             self.usage = self.usage + outcome.usage
         return outcome

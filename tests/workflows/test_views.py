@@ -20,7 +20,7 @@ from helix_temporal.devstack import S3Endpoint
 from helix_temporal.models.checkpoints import RunStatus
 from helix_temporal.models.messages import ToolCall, Usage
 from helix_temporal.models.sessions import AskStatus, SessionOptions
-from helix_temporal.models.streams import RunEnded, RunStarted, StoredChunk, TextChunk
+from helix_temporal.models.streams import RunEnded, RunStarted, StoredChunk, TextChunk, ToolEnd
 from helix_temporal.models.waiting import ToolApproval
 from helix_temporal.settings import Settings
 from helix_temporal.testing.serving import Served, session_worker
@@ -35,6 +35,12 @@ CALLS: dict[str, tuple[ToolCall, ...]] = {
     "count": (
         ToolCall(id="c0", name="count", arguments={"what": "ducks"}),
         ToolCall(id="c1", name="broken", arguments={"what": "pump"}),
+    ),
+    "several": (
+        ToolCall(id="c0", name="wipe", arguments={"what": "disk"}),
+        ToolCall(id="c1", name="broken", arguments={"what": "pump"}),
+        ToolCall(id="c2", name="count", arguments={"what": "ducks"}),
+        ToolCall(id="c3", name="wipe", arguments={"what": "tape"}),
     ),
     "wipe": (ToolCall(id="c0", name="wipe", arguments={"what": "disk"}),),
     "help": (ToolCall(id="c0", name="helper", arguments={"task": "dig"}),),
@@ -182,6 +188,44 @@ async def test_a_call_that_was_denied_says_so(lived: Lived) -> None:
     assert (sums.failed_tool_calls, sums.by_tool["wipe"].failed, sums.by_tool["wipe"].calls) == (1, 0, 1)
     failed = [each.call.name async for each in lived.views.find_calls(failed=True)]
     assert failed == ["broken"]
+
+
+async def test_calls_that_ended_while_others_wait_say_how(lived: Lived) -> None:
+    """A person may take days: till then nobody must take a failed tool for one that runs."""
+    views, session_id = lived.views, lived.session_id
+    assert await lived.ask("several") is AskStatus.SUSPENDED
+    assert await read_statuses(lived, ("waiting", "failed", "done", "waiting"))
+    failed = [each async for each in views.find_calls(failed=True)]
+    told = [(each.turn, each.call.name, each.call.result_due) for each in failed]
+    assert told == [(2, "broken", False), (4, "broken", True)]
+    place = await views.find_live_place(session_id)
+    async with contextlib.aclosing(views.follow_session(session_id, place)) as chunks:
+        ends = [await anext(each async for each in chunks if isinstance(each.chunk, ToolEnd)) for _ in "12"]
+    told_ends = {each.chunk.tool_call_id for each in ends if isinstance(each.chunk, ToolEnd)}
+    assert told_ends == {"c1", "c2"}
+    disk, tape = (await views.get_session(session_id)).waiting
+    handle = lived.served.sessions.session(session_id)
+    await handle.submit_approval(ToolApproval(approval_id=disk.call_id, approved=False))
+    await handle.submit_approval(ToolApproval(approval_id=tape.call_id, approved=True), wait=True)
+    assert await read_statuses(lived, ("denied", "failed", "done", "done"))
+    sums = await views.get_usage(session_id)
+    assert (sums.by_tool["broken"].calls, sums.by_tool["count"].calls, sums.by_tool["wipe"].calls) == (
+        2,
+        2,
+        2,
+    )
+
+
+async def read_statuses(lived: Lived, wanted: tuple[str, ...]) -> bool:
+    """Whether the calls of the newest turn are shown so, after a moment."""
+    found: tuple[str, ...] = ()
+    for _ in range(50):
+        turn = (await lived.views.read_turns(lived.session_id)).turns[-1]
+        found = tuple(each.status for each in turn.messages[1].calls)
+        if found == wanted:
+            return True
+        await asyncio.sleep(0.1)
+    raise AssertionError(f"{wanted} expected, found {found}")
 
 
 async def test_turns_that_were_taken_back_are_told_where_they_stood(lived: Lived) -> None:

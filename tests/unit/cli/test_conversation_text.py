@@ -125,3 +125,12 @@ def test_a_message_cannot_pretend_to_be_a_turn(capsys: pytest.CaptureFixture[str
     """All of its lines are indented, and nothing in it acts on the terminal."""
     print_turn(a_turn(user("a\nturn 4 · completed\x1b[2J\r\nb")))
     assert capsys.readouterr().out.splitlines()[2:5] == ["    a", r"    turn 4 · completed\x1b[2J", "    b"]
+
+
+def test_a_call_that_ended_while_another_waits_says_when_the_model_is_told(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Its result is not in the thread: else one would look for it there."""
+    print_turn(a_turn(answer(a_call(status="failed", result=None, result_due=True, duration_ms=15_000))))
+    said = capsys.readouterr().out
+    assert "← failed, 15.0 s, its result goes to the model with the next step\n" in said

@@ -12,8 +12,10 @@ from helix_temporal.inspector.live_turn import (
     LiveRun,
     LiveTurn,
 )
+from helix_temporal.inspector.rendering import render_macro
 from helix_temporal.models import streams
 from helix_temporal.models.streams import ChunkBase
+from helix_temporal.models.waiting import DENIED, NO_ANSWER
 
 
 def piece(text: str, message_id: str | None = "m1") -> ChunkBase:
@@ -85,6 +87,8 @@ CALLS: Sequence[tuple[ChunkBase, str]] = [
     (streams.ToolStart(tool_call_id="c", tool_name="look_up"), "running"),
     (streams.ToolEnd(tool_call_id="c", result="x"), "done"),
     (streams.ToolEnd(tool_call_id="c", success=False, error="no"), "failed"),
+    (streams.ToolEnd(tool_call_id="c", success=False, error=f"{DENIED} no"), "denied"),
+    (streams.ToolEnd(tool_call_id="c", success=False, error=NO_ANSWER), "expired"),
 ]
 
 
@@ -191,3 +195,22 @@ def test_chunks_of_a_later_version_change_nothing() -> None:
     """A worker may be newer than the inspector."""
     unknown = streams.UnknownChunk(type="hologram")
     assert take(LiveTurn(), unknown, streams.Custom(event_name="news")).step is None
+
+
+def test_what_a_tool_tells_of_itself_is_shown_with_its_value() -> None:
+    """How far a long one is; a large value is cut, as all of it comes again to whoever connects."""
+    turn = LiveTurn()
+    take(turn, streams.ToolStart(tool_call_id="c", tool_name="look_up"))
+    changes = take(turn, streams.Custom(event_name="progress", data={"percent": 40}, tool_call_id="c"))
+    assert changes.calls is not None
+    assert [(each.event, each.event_value) for each in changes.calls] == [("progress", {"percent": 40})]
+    shown = render_macro("live.html", "calls", changes.calls, page=None)
+    assert "progress" in shown
+    assert "40" in shown
+    odd = streams.Custom(event_name="<b>", data="<i>" + "x" * 5_000, tool_call_id="c")
+    (call,) = take(turn, odd).calls or ()
+    assert isinstance(call.event_value, str)
+    assert len(call.event_value) == 200
+    shown = render_macro("live.html", "calls", (call,), page=None)
+    assert "<i>" not in shown
+    assert "<b>" not in shown

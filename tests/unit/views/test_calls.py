@@ -8,7 +8,7 @@ import pytest
 from helix_temporal.client import SessionStores
 from helix_temporal.models.checkpoints import Run, RunStatus
 from helix_temporal.models.states import CreateSession, SubSessionRef
-from helix_temporal.models.usage import SubAgentUsageEntry, TokenCounts, TokenUsageEntry
+from helix_temporal.models.usage import SubAgentUsageEntry, TokenCounts, TokenUsageEntry, ToolUsageEntry
 from helix_temporal.models.waiting import DENIED
 from helix_temporal.views.filters import SessionFilter
 from helix_temporal.views.models import FoundCall
@@ -228,3 +228,65 @@ async def test_a_session_without_usage_has_zeros(scene: Scene) -> None:
     await scene.begin()
     sums = await scene.views.get_usage("s1")
     assert (sums.tokens.total, sums.cost_usd, sums.model_calls) == (0, None, 0)
+
+
+async def test_a_call_that_failed_while_another_one_waits_is_found(scene: Scene) -> None:
+    """Its result is not in the thread: the step that takes it waits, perhaps for days."""
+    writer = await scene.begin()
+    run = await writer.start()
+    await writer.append(user("u1"), answer("a1", "", call(0), call(1), call(2)), commits=False)
+    await writer.record_tool_call("a1", run, at=1, success=False)
+    await writer.record_tool_call("a1", run, at=2)
+    (turn,) = (await scene.views.read_turns("s1")).turns
+    calls = turn.messages[1].calls
+    assert [(each.status, each.result_due) for each in calls] == [
+        ("running", False),
+        ("failed", True),
+        ("done", True),
+    ]
+    assert (turn.tool_calls, turn.failed_calls) == (3, 1)
+    (failed,) = await found(scene.views, failed=True)
+    assert (failed.call.call_id, failed.call.status, failed.call.result_due) == ("call_1", "failed", True)
+    (went,) = await found(scene.views, failed=False)
+    assert (went.call.call_id, went.call.status) == ("call_2", "done")
+
+
+async def test_a_call_whose_time_nobody_measured_has_none(scene: Scene) -> None:
+    """A tool that was cut off after 15 seconds did not take 0 ms."""
+    writer = await scene.begin()
+    run = await writer.start()
+    await writer.append(user("u1"), answer("a1", "", call()), result("a1", is_error=True), answer("b1"))
+    fields: dict[str, Any] = {"session_id": "s1", "timestamp": run.started_at, "run_id": run.run_id}
+    failed = ToolUsageEntry(id="tool/a1.0", tool_name="look", success=False, **fields)
+    await scene.stores.usage.record_entry(failed)
+    gone = ToolUsageEntry(id="tool/gone.0", tool_name="look", success=False, **fields)
+    await scene.stores.usage.record_entry(gone)
+    await scene.stores.usage.record_entry(TokenUsageEntry(id="step/a1", model="m", **fields))
+    await writer.end()
+    (turn,) = (await scene.views.read_turns("s1")).turns
+    assert turn.messages[1].calls[0].duration_ms is None
+    assert [each.duration_ms for each in turn.attempts[0].model_calls] == [None]
+    assert [each.call.duration_ms for each in await found(scene.views, failed=True)] == [None, None]
+
+
+async def test_sums_are_those_of_the_conversation_below_them(scene: Scene) -> None:
+    """A turn under way counts in all of them; a sub-agent's call is one of its turn's calls."""
+    writer = await scene.begin()
+    run = await turn_with_call(writer, "one")
+    helped = SubAgentUsageEntry(
+        id="child/a1.1",
+        session_id="s1",
+        timestamp=run.started_at,
+        run_id=run.run_id,
+        sub_session_id="c1",
+        success=False,
+    )
+    await scene.stores.usage.record_entry(helped)
+    run = await writer.start()
+    await writer.append(user("u1"), answer("a1", "", call(0), call(1)), commits=False)
+    await writer.record_tool_call("a1", run, at=0)
+    session = await scene.views.get_session("s1")
+    page = await scene.views.read_turns("s1")
+    assert session.place is not None
+    assert (session.messages, session.place.unfinished) == (page.turns[-1].stop, 2)
+    assert (session.usage.calls, session.usage.failed_calls) == (3, 1)

@@ -236,7 +236,7 @@ async def test_a_session_shows_where_it_stands(scene: Scene) -> None:
     run = await writer.start()
     await writer.append(user("u2"), commits=False)
     found = await scene.views.get_session("s1")
-    assert (found.turns, found.messages, found.overview.agent) == (2, 2, "clerk")
+    assert (found.turns, found.messages, found.overview.agent) == (2, 3, "clerk")
     assert found.live_run is not None
     assert (found.live_run.run_id, found.live_run.status) == (run.run_id, RunStatus.RUNNING)
     assert found.place is not None
