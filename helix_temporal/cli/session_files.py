@@ -128,7 +128,7 @@ def import_session(
     """
 
     async def take_in(backends: Backends) -> Imported:
-        with _open_input(file) as opened, open_progress() as line:
+        with open_progress() as line:
             units = {"verify": "bytes", "import": "messages"}
             return await make_session(
                 backends,
@@ -138,7 +138,9 @@ def import_session(
                 progress=lambda what, done, total: line.show(what, done, total, units[what]),
             )
 
-    imported = run_with_backends(take_in, StoreUse.TRIAL if dry_run else StoreUse.WRITING)
+    # First: of a file that is not there no server is asked.
+    with _open_input(file) as opened:
+        imported = run_with_backends(take_in, StoreUse.TRIAL if dry_run else StoreUse.WRITING)
     print_output(imported, _print_imported, as_json=as_json)
 
 
