@@ -241,7 +241,7 @@ async def test_an_ended_turn_is_told_idle(backends: Backends) -> None:
 
 @pytest.mark.parametrize(
     ("status", "word"),
-    [(each, "idle" if each is SessionStatus.ACTIVE else each.value) for each in SessionStatus],
+    [(each, "waiting" if each is SessionStatus.PAUSED else each.value) for each in SessionStatus],
 )
 async def test_a_followed_page_has_the_word_of_a_fresh_one(
     backends: Backends, status: SessionStatus, word: str

@@ -18,7 +18,7 @@ class Outage:
     """Makes the threads' store answer nothing while it lasts."""
 
     def __init__(self, backends: Backends, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._threads, self._patch = backends.threads, monkeypatch
+        self._hot, self._patch = backends.hot, monkeypatch
 
     def begin(self) -> None:
         """From now on."""
@@ -26,8 +26,8 @@ class Outage:
         async def refuse(*_: object, **__: object) -> None:
             raise StoreUnavailableError("s3: no answer from the bucket in 5 s")
 
-        for name in ("read", "read_facts", "read_hot_header"):
-            self._patch.setattr(self._threads, name, refuse)
+        for name in (each for each in dir(self._hot) if each.startswith("read")):
+            self._patch.setattr(self._hot, name, refuse)
 
     def end(self) -> None:
         """It is back."""

@@ -208,7 +208,9 @@ def test_what_a_tool_tells_of_itself_is_shown_with_its_value() -> None:
     assert "progress" in shown
     assert "40" in shown
     odd = streams.Custom(event_name="<b>", data="<i>" + "x" * 5_000, tool_call_id="c")
-    (call,) = take(turn, odd).calls or ()
+    calls = take(turn, odd).calls
+    assert calls is not None
+    call = calls[0]
     assert isinstance(call.event_value, str)
     assert len(call.event_value) == 200
     shown = render_macro("live.html", "calls", (call,), page=None)

@@ -3,11 +3,11 @@
 import asyncio
 import time
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from helix_temporal.backends import Backends
 from helix_temporal.client import SessionStores
 from helix_temporal.errors import (
     ArchiveCorruptError,
@@ -142,5 +142,7 @@ async def test_a_store_that_was_silent_is_asked_again(monkeypatch: pytest.Monkey
 async def test_the_patience_follows_the_time_that_settings_give_s3(archived: Archived) -> None:
     """A slow archive can be shown by whoever raises the limit of its answers."""
     settings = Settings.from_env({"HELIX_TIMEOUT_S3_READ": "30s"})
-    assert patience.choose_patience(SimpleNamespace(settings=settings)) == 30
+    backends = Backends(settings)
+    assert patience.choose_patience(backends) == 30
+    await backends.close()
     assert patience.choose_patience(archived.stores) == 4
