@@ -1,5 +1,6 @@
 """The data converter of a client with the plugin: the pack's models are its own, all else is the user's."""
 
+import asyncio
 import dataclasses
 import functools
 import json
@@ -11,7 +12,7 @@ from typing import Any, ClassVar, Final, Self, get_args
 from pydantic import BaseModel, TypeAdapter
 from pydantic_core import PydanticSerializationError, SchemaSerializer
 from pydantic_core.core_schema import any_schema
-from temporalio import workflow
+from temporalio import activity, workflow
 from temporalio.api.common.v1 import Payload
 from temporalio.api.failure.v1 import Failure
 from temporalio.common import RawValue
@@ -228,11 +229,22 @@ class HelixPayloadConverter(PayloadConverter, WithSerializationContext):
             return self._user.from_payloads(payloads, type_hints)
         except KeyError as error:
             unknown = _find_unknown_encoding(self._user, payloads)
-            # In a workflow an error of the pack's would end the session; any other has its task tried again,
-            # and a worker that has the codec goes on.
-            if unknown is None or workflow.in_workflow():
+            if unknown is None or not _reads_for_client():
                 raise
             raise _unknown_encoding_error(unknown) from error
+
+
+def _reads_for_client() -> bool:
+    """Whether a client reads, rather than a worker.
+
+    In a worker an error of the pack's would end the session or the call; any other has its task tried again,
+    and a worker that has the codec goes on.
+    """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False  # the SDK reads the jobs of a workflow task in a thread, before there is a loop
+    return not (workflow.in_workflow() or activity.in_activity())
 
 
 def _or_pydantic(converter: EncodingPayloadConverter) -> EncodingPayloadConverter:

@@ -1,5 +1,6 @@
 """The data converter of a client with the plugin: which values are the pack's, and which the user's."""
 
+import asyncio
 import enum
 from dataclasses import dataclass
 from datetime import timedelta
@@ -8,11 +9,11 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel
-from temporalio import workflow
 from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue
 from temporalio.contrib.pydantic import PydanticPayloadConverter, pydantic_data_converter
 from temporalio.converter import DataConverter, DefaultPayloadConverter, PayloadConverter
+from temporalio.testing import ActivityEnvironment
 
 from helix_temporal._converter import HelixPayloadConverter, user_data_converter, wrap_payload_converter
 from helix_temporal.errors import UnknownEncodingError
@@ -153,15 +154,21 @@ def test_what_nobody_can_carry_fails_as_without_the_plugin() -> None:
 
 
 @pytest.mark.parametrize("hint", [SessionOptions, dict])
-def test_an_encoding_that_the_converter_lacks_is_told(hint: Any) -> None:
+async def test_an_encoding_that_the_converter_lacks_is_told(hint: Any) -> None:
     """A client without the workers' codec: whoever reads it learns what to give to the client."""
     with pytest.raises(UnknownEncodingError, match=r"'binary/x'.*payload codec") as caught:
         HelixPayloadConverter().from_payloads([Payload(metadata={"encoding": b"binary/x"})], [hint])
     assert caught.value.facts == {"encoding": "binary/x"}
 
 
-def test_an_encoding_that_a_worker_lacks_ends_no_workflow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Errors of the pack fail a workflow; any other has its task tried again, by who has the codec."""
-    monkeypatch.setattr(workflow, "in_workflow", lambda: True)
+def read_unknown() -> None:
+    """A payload of the workers' codec."""
+    HelixPayloadConverter().from_payloads([Payload(metadata={"encoding": b"binary/x"})], [dict])
+
+
+async def test_an_encoding_that_a_worker_lacks_is_no_error_of_the_packs() -> None:
+    """Errors of the pack end a workflow or a call; any other is tried again, by who has the codec."""
     with pytest.raises(KeyError):
-        HelixPayloadConverter().from_payloads([Payload(metadata={"encoding": b"binary/x"})], [dict])
+        await asyncio.to_thread(read_unknown)  # as the SDK reads the jobs of a workflow task
+    with pytest.raises(KeyError):
+        ActivityEnvironment().run(read_unknown)

@@ -1,14 +1,18 @@
 """A client that lacks the payload codec of the workers says so, wherever it reads an answer."""
 
 import asyncio
+import contextlib
 import dataclasses
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
-from temporalio.client import Client
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHandle
 from temporalio.converter import DataConverter
+from temporalio.service import RPCError
 
 from helix_temporal.client import SessionClient, SessionHandle, workflow_id
 from helix_temporal.errors import UnknownEncodingError
@@ -46,3 +50,29 @@ async def test_a_client_without_the_codec_says_so(temporal_address: str, request
     async with asking_blindly(temporal_address) as blind:
         with pytest.raises(UnknownEncodingError, match=r"binary/zip.*data converter of the workers"):
             await REQUESTS[request_name](blind)
+
+
+async def test_a_worker_without_the_codec_ends_no_session(temporal_address: str) -> None:
+    """In a roll-out one lacks it: the task is tried again until a worker has it that can read it."""
+    session_id = f"s-{uuid.uuid4().hex[:8]}"
+    async with served_with(temporal_address, DataConverter.default) as blind:
+        sessions = await blind.another(ZIPPED)
+        asked = asyncio.create_task(sessions.ask(session_id, "hello", agent="main"))
+        session = blind.client.get_workflow_handle(workflow_id(session_id))
+        try:
+            async with asyncio.timeout(20):
+                await _wait_for_refused_task(session)
+            assert (await session.describe()).status is WorkflowExecutionStatus.RUNNING
+        finally:
+            asked.cancel()
+            await session.terminate()
+
+
+async def _wait_for_refused_task(session: WorkflowHandle[Any, Any]) -> None:
+    """Until a worker could do nothing with a task, or the workflow is over."""
+    wanted = {EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED, EventType.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED}
+    while True:
+        with contextlib.suppress(RPCError):  # not begun yet
+            if any(each.event_type in wanted for each in (await session.fetch_history()).events):
+                return
+        await asyncio.sleep(0.1)
