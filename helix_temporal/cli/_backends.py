@@ -43,7 +43,6 @@ def run_with_backends(
         with _place_for_database(settings, use) as placed:
             backends = Backends(placed)
             try:
-                await _check_servers(backends, use)
                 return await work(backends)
             finally:
                 await backends.close()
@@ -51,7 +50,7 @@ def run_with_backends(
     return asyncio.run(run())
 
 
-async def _check_servers(backends: Backends, use: StoreUse) -> None:
+async def check_servers(backends: Backends, use: StoreUse) -> None:
     """Refuse servers that would lose what is written, as a worker does when it starts.
 
     Raises:

@@ -5,13 +5,14 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Annotated, BinaryIO, Final, cast
 
 import typer
 
 from helix_temporal.backends import Backends
-from helix_temporal.cli._backends import run_with_backends
+from helix_temporal.cli._backends import check_servers, run_with_backends
 from helix_temporal.cli._output import AsJson, print_facts, print_note, print_output
 from helix_temporal.cli._progress import open_progress
 from helix_temporal.cli._session_reads import SessionId
@@ -135,12 +136,14 @@ def import_session(
                 opened,
                 new_id=new_id,
                 dry_run=dry_run,
+                when_verified=partial(check_servers, backends, use),
                 progress=lambda what, done, total: line.show(what, done, total, units[what]),
             )
 
-    # First: of a file that is not there no server is asked.
+    use = StoreUse.TRIAL if dry_run else StoreUse.WRITING
+    # First: of a file that is not there, or damaged, no server is asked.
     with _open_input(file) as opened:
-        imported = run_with_backends(take_in, StoreUse.TRIAL if dry_run else StoreUse.WRITING)
+        imported = run_with_backends(take_in, use)
     print_output(imported, _print_imported, as_json=as_json)
 
 

@@ -8,7 +8,7 @@ broken off goes on where it was when it is made again.
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import BinaryIO, Final, Literal
@@ -100,6 +100,7 @@ async def import_session(
     *,
     new_id: str | None = None,
     dry_run: bool = False,
+    when_verified: Callable[[], Awaitable[None]] | None = None,
     progress: Progress = ignore_progress,
 ) -> Imported:
     """Make the sessions of a file, as they were where they come from.
@@ -113,6 +114,7 @@ async def import_session(
         new_id: Of the first session, instead of its own: it is nobody's sub-agent then, and those of its
             sub-agents get ids that follow from it.
         dry_run: Verify the file, and look whether its ids are free; change nothing.
+        when_verified: Called before a store is asked for the first time; what it raises ends the import.
         progress: Told how far it is.
 
     Raises:
@@ -126,6 +128,8 @@ async def import_session(
         StoreUnavailableError: A store does not answer.  Repeat the call.
     """
     verified = await asyncio.to_thread(_verify, file, progress)
+    if when_verified is not None:
+        await when_verified()
     names = SessionNames.make(verified, new_id)
     # A dry run repairs nothing either.
     target = _Target(stores_for_reading(stores) if dry_run else stores, verified, names)

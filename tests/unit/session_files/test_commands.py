@@ -129,6 +129,17 @@ def test_statuses_tell_failures_apart(
     assert call(empty, "import", str(tmp_path / "none")).exit_code == ExitStatus.USAGE
 
 
+def test_a_damaged_file_makes_no_database(variables: dict[str, str], tmp_path: Path) -> None:
+    """The servers are looked at before anything is written, and the file before them."""
+    file, target = tmp_path / "s.jsonl", tmp_path / "target"
+    call(variables, "export", "s", "--output", str(file))
+    file.write_bytes(file.read_bytes()[:-10])
+    target.mkdir()
+    damaged = call({"HELIX_DATA_DIRECTORY": str(target)}, "import", str(file))
+    assert damaged.exit_code == ExitStatus.DAMAGED
+    assert list(target.iterdir()) == []
+
+
 @pytest.mark.parametrize("name", ["jsonl", "md", "openai", "af"])
 def test_every_format_is_written(name: str, variables: dict[str, str], tmp_path: Path) -> None:
     """With what is to be taken out taken out."""
