@@ -168,8 +168,8 @@ class UsageLog:
     one that was paid for and is not in the thread is.  A summary has an entry of its own: attempts that use
     one that was made before count it once, and one that makes it anew pays for it anew.  A tool call has one
     entry, of the first attempt that came to its end, of the last one if all failed, or of the result that it
-    was given instead; what the
-    tool used of models is another, under the tool's name.
+    was given instead; what the tool used of models is another, under the tool's name.  A worker that is
+    killed between a failure that it tells and Temporal's hearing of it leaves the entry of that failure.
 
     Args:
         store: None where nothing is recorded.

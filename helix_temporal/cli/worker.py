@@ -6,7 +6,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from pathlib import Path, PurePath
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -16,6 +16,8 @@ from helix_temporal.cli._services import run_service
 from helix_temporal.errors import InvalidConfigError
 from helix_temporal.settings import Settings
 from helix_temporal.worker import end_on_sigterm, serve
+
+_HINT_OF_IMPORTS: Final = "; a module of agents runs nothing while it is imported (if __name__ == '__main__')"
 
 
 def worker(
@@ -90,9 +92,10 @@ def _import_agents(name: str) -> list[Agent]:
     except Exception as error:
         if not is_foreseen(error):
             raise
+        # What is wrong in an agent says itself what to do.
+        hint = "" if isinstance(error, InvalidConfigError) else _HINT_OF_IMPORTS
         raise InvalidConfigError(
-            f"agents: {name!r}: it cannot be imported: {type(error).__name__}: {error}; a module of agents "
-            "runs nothing while it is imported (if __name__ == '__main__')"
+            f"agents: {name!r}: it cannot be imported: {type(error).__name__}: {error}{hint}"
         ) from error
     agents = [agent for value in values for agent in _agents_in(value)]
     if agents:

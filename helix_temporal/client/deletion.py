@@ -33,6 +33,7 @@ from helix_temporal.errors import (
     NoWorkerError,
     SessionTerminatedError,
     StoreCorruptError,
+    UnsupportedFormatError,
 )
 from helix_temporal.models.base import only_set
 from helix_temporal.models.deployments import Deployment
@@ -139,7 +140,7 @@ class SessionDeletion:
         """By its state, or where that is none or damaged by its last execution, if it can still be asked."""
         try:
             state = await self._reader.load_state(self._session_id)
-        except StoreCorruptError:
+        except (StoreCorruptError, UnsupportedFormatError):
             state = None
         if state is not None:
             return state.messages_thread_id
@@ -163,7 +164,7 @@ class SessionDeletion:
                 found |= dict.fromkeys(
                     each for each in await self._list_sub_agents(name) if each not in found
                 )
-            except (InvalidRequestError, StoreCorruptError) as error:
+            except (InvalidRequestError, StoreCorruptError, UnsupportedFormatError) as error:
                 left.append(LeftBehind(what="sub_agents", where=name, why=f"not known: {error}"))
         return list(found), left
 

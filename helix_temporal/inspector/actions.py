@@ -204,7 +204,7 @@ class SessionActions:
             approval_id=call_id, approved=decision == "approve", reason=form.get("reason") or None
         )
         if not is_waiting(session, call_id):
-            return await self._tell_end(page, session, call_id)
+            return "store-away" if session.problem else await self._tell_end(page, session, call_id)
         handle = self._client.session(session.overview.session_id)
         reply = await handle.submit_approval(approval)
         if reply.status != "submitted":
@@ -216,7 +216,7 @@ class SessionActions:
         if decided_on_another(session, call_id, form.get("run_id")):
             return "not-waiting"
         if not is_waiting(session, call_id):
-            return await self._tell_end(page, session, call_id)
+            return "store-away" if session.problem else await self._tell_end(page, session, call_id)
         handle = self._client.session(session.overview.session_id)
         reply = await handle.submit_tool_result(call_id, read_result(form.get("result", "")))
         return (

@@ -198,12 +198,17 @@ class LiveConversation:
         limit = NEW_TURNS if self._is_whole else TURNS
         newest = await self._views.read_turns(self._session_id, limit=limit)
         self._is_unread = newest.problem is not None
-        if self._is_unread and not newest.head:
+        if self._is_unread and not newest.turns:
             # Its store is away: what is on the page stays there.
             return self._renderer.show_problem_of_thread(newest.problem)
         await self._check_shown(newest)
         under_way = labels.list_open(newest)
-        ended = await self._list_ended(newest, {each.start for each in under_way})
+        try:
+            ended = await self._list_ended(newest, {each.start for each in under_way})
+        except _UnreadTurnsError as error:
+            # Those behind them wait until they can be read: what is on the page has no gap.
+            self._is_unread = True
+            return self._renderer.show_problem_of_thread(str(error))
         if ended:
             self._shown = await find_place(self._views, newest, ended[-1].stop)
         self._has_open_turn = any(each.unfinished for each in under_way)
@@ -238,6 +243,7 @@ class LiveConversation:
 
         Raises:
             ReloadError: They are more than a page is given at once.
+            _UnreadTurnsError: Turns between the page's and these cannot be read.
         """
         page, ended = newest, list[ConversationTurn]()
         while True:
@@ -249,6 +255,8 @@ class LiveConversation:
             if len(ended) > NEW_TURNS:
                 raise ReloadError
             before = min(page.before or 0, page.committed or 0)
+            if page.problem is not None and (not page.turns or page.turns[0].start > self._shown.position):
+                raise _UnreadTurnsError(page.problem)
             if before <= self._shown.position:
                 return ended
             page = await self._views.read_turns(self._session_id, before=before, limit=NEW_TURNS)
@@ -266,6 +274,10 @@ def begin_live_turn(session: SessionView) -> LiveTurn:
         status=marks.find_progress(session),
         run=LiveRun(session.live_run.run_id if session.live_run else ""),
     )
+
+
+class _UnreadTurnsError(Exception):
+    """A store is away, or damage, between what is on the page and the newest turns; its text says so."""
 
 
 class ReloadError(Exception):

@@ -29,7 +29,7 @@ from helix_temporal.models.checkpoints import Run
 from helix_temporal.models.ids import Id
 from helix_temporal.models.limits import MAX_MESSAGE_BYTES
 from helix_temporal.models.messages import decode_message
-from helix_temporal.models.states import SessionState, SubSessionRef
+from helix_temporal.models.states import SCHEMA_VERSION, SessionState, SubSessionRef
 from helix_temporal.models.stored_messages import EMPTY, Head, Position, StoredMessage
 from helix_temporal.models.usage import UsageEntry
 from helix_temporal.session.record import SessionRecord
@@ -512,6 +512,11 @@ class _FileCheck:
         record = _validated(number, "session", part.read_record)
         self._check_place(number, part)
         if state is not None:
+            if state.schema_version > SCHEMA_VERSION:
+                raise UnsupportedFormatError(
+                    f"line {number}: a state of schema_version {state.schema_version}, {SCHEMA_VERSION} or "
+                    "lower expected: a newer version wrote it; upgrade helix_temporal"
+                )
             _validated(number, "session that a store takes", lambda: encode_state(state))
             _check_state_head(number, part, state)
             self._check_state(number, part, state)

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 from helix_temporal.models.checkpoints import Run
@@ -22,7 +22,7 @@ from helix_temporal.views.models import (
     FoundCall,
     SessionOverview,
 )
-from helix_temporal.views.queries import iterate_sessions
+from helix_temporal.views.queries import ListProblems, iterate_sessions
 from helix_temporal.views.thread_parts import MAX_TURNS, read_part
 from helix_temporal.views.turn_pages import hide_session, read_session_facts
 from helix_temporal.views.turn_steps import count_steps
@@ -91,11 +91,13 @@ class SearchProblems:
         searched: How many sessions have been looked through.
         sessions: How many have a thread that cannot be read in full.
         first: What one of them tells.
+        listed: Sessions that are not looked through, as lists leave them out.
     """
 
     searched: int = 0
     sessions: int = 0
     first: str = ""
+    listed: ListProblems = field(default_factory=ListProblems)
 
     def add_session(self, session_id: str, problem: str) -> None:
         """Note that the thread of a session cannot be read in full."""
@@ -105,9 +107,10 @@ class SearchProblems:
     def describe(self) -> str | None:
         """In a sentence; None where there are none."""
         if not self.sessions:
-            return None
+            return self.listed.describe()
         number = "1 session" if self.sessions == 1 else f"{self.sessions:,} sessions"
-        return f"the messages of {number} cannot all be read: calls may be missing.  {self.first}"
+        said = f"the messages of {number} cannot all be read: calls may be missing.  {self.first}"
+        return "; ".join(filter(None, (said, self.listed.describe())))
 
 
 async def find_calls(
@@ -118,7 +121,9 @@ async def find_calls(
     A call whose message is in the thread no more, as its turn was aborted or taken back, is told as usage
     was recorded of it.  So is one of a thread that cannot be read; ``problems`` tells that.
     """
-    async for names in _gather_names(iterate_sessions(viewed, _narrow_filter(wanted, calls))):
+    async for names in _gather_names(
+        iterate_sessions(viewed, _narrow_filter(wanted, calls), problems.listed)
+    ):
         sources = await asyncio.gather(*(_choose_source(viewed, each, calls) for each in names))
         for session_id, source in zip(names, sources, strict=True):
             state = None if source is None else await viewed.find_state(session_id)

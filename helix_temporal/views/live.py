@@ -115,6 +115,7 @@ async def follow_session(
         except StreamNotFoundError:
             # Deleted, or expired: what comes now begins anew.
             place = 0
+            outage.end()
         except (StreamDroppedError, StoreUnavailableError):
             if outage.add_failure():
                 raise
@@ -150,7 +151,7 @@ class Outage:
 async def _is_gone(viewed: ViewedSessions, session_id: str, created_at: int) -> bool:
     """Whether the session was deleted; another one may have its id."""
     state = await viewed.find_state(session_id)
-    return state is None or state.created_at != created_at
+    return state is None or _is_other_begin(state.created_at, created_at)
 
 
 async def _is_another(viewed: ViewedSessions, session_id: str, created_at: int) -> bool:
@@ -159,7 +160,12 @@ async def _is_another(viewed: ViewedSessions, session_id: str, created_at: int) 
     Raises:
         SessionNotFoundError: It is not there, or may not be seen any more.
     """
-    return (await viewed.load_state(session_id)).created_at != created_at
+    return _is_other_begin((await viewed.load_state(session_id)).created_at, created_at)
+
+
+def _is_other_begin(created_at: int, before: int) -> bool:
+    """Whether these are begins of two sessions; of one that has no row yet none is known."""
+    return 0 not in {created_at, before} and created_at != before
 
 
 async def _hide_sub_session(viewed: ViewedSessions, stored: StoredChunk) -> StoredChunk:

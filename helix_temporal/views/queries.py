@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from helix_temporal.errors import InvalidRequestError, ThreadNotFoundError
-from helix_temporal.models.store_calls import MAX_LIMIT, OrderBy, SessionQuery, SessionSummary
+from helix_temporal.models.store_calls import MAX_LIMIT, OrderBy, SessionPage, SessionQuery, SessionSummary
 from helix_temporal.stores.paging import encode_cursor
 from helix_temporal.stores.protocols.sessions import SessionStore
 from helix_temporal.views.access import ViewedSessions, overview_of
-from helix_temporal.views.filters import SearchPlan, SessionFilter, plan_search
+from helix_temporal.views.filters import EVERY_SESSION, SearchPlan, SessionFilter, plan_search
 from helix_temporal.views.models import SessionList, SessionOverview
 from helix_temporal.views.problems import PARTIAL_READ_ERRORS
 
@@ -30,14 +30,17 @@ class ListProblems:
 
     damaged: int = 0
 
+    def add_page(self, viewed: ViewedSessions, page: SessionPage) -> None:
+        """Count those of a store's page; a viewer whose rights the store does not know is told of none."""
+        if viewed.admits_all or viewed.reads != EVERY_SESSION:
+            self.damaged += page.damaged
+
     def describe(self) -> str | None:
         """It in a line; None where nothing is left out."""
         if not self.damaged:
             return None
         left_out = "1 session is" if self.damaged == 1 else f"{self.damaged} sessions are"
-        return (
-            f"damaged: {left_out} left out of the list, as what is stored cannot be read; the log says which"
-        )
+        return f"{left_out} left out of the list: damaged, or a newer version's; the log says which"
 
 
 def require_session_store(viewed: ViewedSessions) -> SessionStore:
@@ -74,7 +77,7 @@ async def list_sessions(
     query = search.query.model_copy(update={"limit": limit, "cursor": cursor})
     for _ in range(0, _LOOKED_AT, MAX_LIMIT):
         page = await store.list_sessions(query)
-        problems.damaged += page.damaged
+        problems.add_page(viewed, page)
         for summary in await _select_matching(viewed, search, page.sessions):
             found.append(await viewed.show_overview(summary, parents))
             if len(found) == limit:
@@ -104,7 +107,7 @@ async def iterate_sessions(
     while query is not None:
         page = await store.list_sessions(query)
         if problems is not None:
-            problems.damaged += page.damaged
+            problems.add_page(viewed, page)
         for summary in await _select_matching(viewed, search, page.sessions):
             yield await viewed.show_overview(summary, parents)
         query = query.model_copy(update={"cursor": page.next_cursor}) if page.next_cursor else None

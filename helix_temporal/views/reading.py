@@ -8,7 +8,7 @@ from helix_temporal.stores.protocols.hot import HotTier
 from helix_temporal.stores.protocols.threads import ThreadStore
 from helix_temporal.stores.sessions.reading import sessions_for_reading
 from helix_temporal.stores.threads.hot_only import HotThreads
-from helix_temporal.views.patience import Patience, PatientBlobs, PatientHotTier
+from helix_temporal.views.patience import PATIENCE, Patience, PatientBlobs, PatientHotTier
 
 if TYPE_CHECKING:
     from helix_temporal.blobs.protocol import BlobStore
@@ -24,8 +24,8 @@ def stores_for_reading(
 
     Args:
         stores: The workers' ones.
-        patience: Seconds that reads of threads wait for one answer, of the hot store and of the archive;
-            None leaves it to the stores.
+        patience: Seconds that reads of threads wait for one answer of the archive, and at most `PATIENCE` of
+            the hot store; None leaves it to the stores.
         with_lost_rows: False: a session without a row is not there, and its thread is not asked.
     """
     threads = stores.threads if patience is None else _be_patient(stores.threads, patience)
@@ -38,7 +38,7 @@ def stores_for_reading(
 
 def _be_patient(threads: ThreadStore, seconds: float) -> ThreadStore:
     """Threads for reading, which wait so long at most; another one's store is taken as it is."""
-    hot, archive = Patience("the hot store", seconds), Patience("the archive", seconds)
+    hot, archive = Patience("the hot store", min(seconds, PATIENCE)), Patience("the archive", seconds)
 
     def wrap_hot(inner: HotTier) -> HotTier:
         return cast("HotTier", PatientHotTier(inner, hot))

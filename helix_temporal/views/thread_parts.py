@@ -6,7 +6,7 @@ to 64 MiB.  A turn that is longer is shown in parts, which are cut between steps
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final, TypeVar
+from typing import Final
 
 from helix_temporal.errors import InvalidRequestError, ThreadNotFoundError
 from helix_temporal.models.stored_messages import Kind, StoredMessage, size_of
@@ -15,8 +15,6 @@ from helix_temporal.stores.protocols.hot import HotHeader
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadPage, ThreadStore
 from helix_temporal.views.conversation import MAX_ROWS, MessagesPart
 from helix_temporal.views.problems import PARTIAL_READ_ERRORS, describe_unread
-
-T = TypeVar("T")
 
 MAX_TURNS: Final = 20
 MAX_MESSAGES: Final = MAX_ROWS

@@ -14,6 +14,8 @@ from helix_temporal.models.streams import StoredChunk
 from helix_temporal.web.server_end import wait_for_server_end
 
 _LAST: Final = {"type": "http.response.body", "body": b"", "more_body": False}
+_LAST_WAIT: Final = 1.0
+"""Seconds that a server which stops waits for a client to take the end of its stream."""
 RETRY_MS: Final = 1000
 """After so long a browser connects again."""
 
@@ -97,7 +99,9 @@ class EventStream(Response):
             if not task.cancelled() and not isinstance(task.exception(), OSError | None):
                 await task
         if sent.cancelled() and not stopped.cancelled():
-            await send(_LAST)
+            with contextlib.suppress(TimeoutError):  # a client that takes nothing any more
+                async with asyncio.timeout(_LAST_WAIT):
+                    await send(_LAST)
 
     async def _wait_for_disconnect(self, receive: Receive) -> None:
         while (await receive())["type"] != "http.disconnect":

@@ -60,6 +60,8 @@ def describe_stop(searched: int, *, found: bool) -> str:
             f"{begin} and got through no session: a store does not answer just now (helix-temporal doctor "
             "tells which), or the first conversation is very long. Calls may be missing."
         )
+    if not searched:
+        return f"{begin}, and not through all of one session. Narrow the filter by time or tool."
     return (
         f"{begin}, through {count_of(searched, 'session')}; older ones were not looked at. "
         "Narrow the filter by user, agent or time."

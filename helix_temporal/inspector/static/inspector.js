@@ -144,13 +144,14 @@
 
   function followLive(live) {
     const status = document.getElementById("live-status");
-    let asked = false, connected = false, pause = 2000;
+    let asked = false, connected = false, pause = 2000, silence;
 
     function begin() {
       if (asked || document.hidden) return;
       asked = true;
       live.dispatchEvent(new Event("follow"));
-      setTimeout(() => { if (!connected) tellLoss(); }, 10000);
+      clearTimeout(silence);
+      silence = setTimeout(() => { if (!connected) tellLoss(); }, 10000);
     }
 
     function tellLoss(code) {
@@ -160,6 +161,7 @@
     // The extension connects again by itself, once it was connected.
     function retryFirst(code) {
       if (connected) return;
+      clearTimeout(silence); // what was answered stands until the next try
       tellLoss(code);
       setTimeout(() => { asked = false; begin(); }, pause);
       pause = Math.min(2 * pause, 30000);

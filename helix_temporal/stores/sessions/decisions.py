@@ -71,7 +71,7 @@ def _find_newer(body: bytes, error: ValidationError) -> str | None:
     """
     try:
         version = json.loads(body).get("schema_version")
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, RecursionError):
         return None
     if isinstance(version, int) and version > SCHEMA_VERSION:
         return _describe_version(version)

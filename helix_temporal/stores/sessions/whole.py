@@ -9,6 +9,7 @@ from helix_temporal.errors import (
     StoreCorruptError,
     StoreUnavailableError,
     ThreadBehindStateError,
+    UnsupportedFormatError,
 )
 from helix_temporal.models.ids import validate_id
 from helix_temporal.models.states import ForkOrigin, SessionState
@@ -117,7 +118,7 @@ async def _delete_sub_agents(
                 continue
             await _delete_sub_agents(store, name, None, above | {name})
             await _delete_one(store, name, None, None, fenced=False)
-        except StoreCorruptError as error:
+        except (StoreCorruptError, UnsupportedFormatError) as error:
             logger.warning("session %r is not deleted with the one above it: %s", name, error)
 
 

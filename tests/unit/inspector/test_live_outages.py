@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import httpx
 import pytest
@@ -10,6 +11,8 @@ from helix_temporal import Backends, Message, Settings
 from helix_temporal.errors import StoreUnavailableError
 from helix_temporal.inspector import live_looks
 from helix_temporal.models.states import CreateSession
+from helix_temporal.views.models import ConversationPage
+from helix_temporal.views.sessions import SessionViews
 from tests.unit._web import http_client, served
 from tests.unit.inspector.test_live import events_of, make_app, read_until
 
@@ -113,3 +116,30 @@ async def test_a_notice_of_the_session_goes_when_its_store_is_back(
             await read_until(events, "Not all can be shown")
             outage.end()
             assert "Not all" not in await read_until(events, 'hx-target="#session-problem"')
+
+
+async def test_turns_that_cannot_be_read_leave_no_gap_on_the_page(
+    backends: Backends, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tab slept, and the archive has what came since: the page went on with the newest turn alone."""
+    monkeypatch.setattr(live_looks, "WHILE_UNREAD", 0.3)
+    read_turns = SessionViews.read_turns
+
+    async def read_newest(views: SessionViews, session_id: str, **how: Any) -> ConversationPage:
+        page = await read_turns(views, session_id, **how)
+        hidden = {"turns": page.turns[-1:], "before": None, "problem": "s3: no answer from the bucket"}
+        return page.model_copy(update=hidden)
+
+    async with served(make_app(backends)) as port, http_client(port) as http:
+        link = await link_of_stream(http)
+        for number in range(2, 5):
+            asked = Message(id=f"u{number}", role="user", content=f"question {number}")
+            answer = Message(id=f"a{number}", role="assistant", content="answer")
+            await backends.sessions.append_messages("s1", [asked, answer])
+        monkeypatch.setattr(SessionViews, "read_turns", read_newest)
+        async with http.stream("GET", link) as response:
+            events = events_of(response)
+            assert "question 4" not in await read_until(events, "no answer from the bucket")
+            monkeypatch.setattr(SessionViews, "read_turns", read_turns)
+            read = await read_until(events, "question 4")
+            assert read.index("question 2") < read.index("question 3") < read.index("question 4")

@@ -16,8 +16,10 @@ from helix_temporal.errors import (
     StreamTruncatedError,
 )
 from helix_temporal.models.checkpoints import NewRun, RunChange, RunStatus
+from helix_temporal.models.states import SessionState
 from helix_temporal.models.streams import RunEnded, RunStarted, StoredChunk, TextChunk
 from helix_temporal.views import live
+from helix_temporal.views.access import ViewedSessions
 from helix_temporal.views.sessions import SessionViews
 from tests.unit.views._backends import PLACES, create, open_stores, read_refusal
 
@@ -154,6 +156,26 @@ async def test_another_session_under_the_same_id_is_not_followed(
         await say(stores, "new")
         with pytest.raises(StopAsyncIteration):
             await following
+
+
+async def test_a_session_whose_row_is_made_while_it_is_followed_goes_on(
+    stores: Backends, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its thread was there before: it was told as deleted, as soon as its begin was known."""
+    monkeypatch.setattr(live, "_PAUSES", (0.05,))
+    read = ViewedSessions.load_state
+    begins = iter((0,))
+
+    async def load_state(viewed: ViewedSessions, session_id: str) -> SessionState:
+        state = await read(viewed, session_id)
+        return state.model_copy(update={"created_at": next(begins, state.created_at)})
+
+    monkeypatch.setattr(ViewedSessions, "load_state", load_state)
+    async with contextlib.aclosing(SessionViews(stores).follow_session("s", 0)) as chunks:
+        following = asyncio.ensure_future(take(chunks, 3))
+        await asyncio.sleep(0.2)
+        await say(stores, "new")
+        assert await following == ["run_started", "new", "run_ended"]
 
 
 async def test_what_is_not_kept_any_more_is_told(stores: Backends) -> None:

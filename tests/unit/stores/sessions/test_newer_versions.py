@@ -2,14 +2,16 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from helix_temporal.backends import Backends
 from helix_temporal.errors import InvalidRequestError, StoreCorruptError, UnsupportedFormatError
 from helix_temporal.models.checkpoints import Run
-from helix_temporal.models.states import SessionState
-from helix_temporal.stores.sessions import decisions
+from helix_temporal.models.states import CreateSession, SessionState, SubSessionRef
+from helix_temporal.settings import Settings
+from helix_temporal.stores.sessions import RowSessions, decisions
 from helix_temporal.stores.sessions.decisions import decode_model, encode_model
 from helix_temporal.stores.sessions.loop import encode_state
 from tests.unit.cli._stores import add_session, call, conversation, fill, variables_of
@@ -55,6 +57,28 @@ def test_a_state_that_could_not_be_read_again_is_not_written() -> None:
     """An application that numbers its own states by this field locked itself out."""
     with pytest.raises(InvalidRequestError, match="schema_version 2, 1 or lower expected"):
         encode_state(SessionState(session_id="s", schema_version=2))
+
+
+async def test_a_sub_agents_session_of_a_newer_version_is_left_when_its_caller_is_deleted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As a damaged one: the rest is deleted, and the log names it."""
+    backends = Backends(Settings())
+    sessions = backends.sessions
+    await sessions.create_session("p")
+    await sessions.create_session("p>c", CreateSession(parent_session_id="p"))
+    await sessions.add_sub_session_refs("p", [SubSessionRef(sub_session_id="p>c")])
+    view = type(sessions).view_session
+
+    async def refuse_child(store: RowSessions, session_id: str) -> Any:
+        if session_id == "p>c":
+            raise UnsupportedFormatError("session 'p>c': state: a newer version wrote it")
+        return await view(store, session_id)
+
+    monkeypatch.setattr(type(sessions), "view_session", refuse_child)
+    await sessions.delete_session("p")
+    assert await sessions.load_state("p") is None
+    await backends.close()
 
 
 def test_a_command_says_that_it_is_too_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
