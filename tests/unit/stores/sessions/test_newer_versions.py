@@ -68,14 +68,14 @@ async def test_a_sub_agents_session_of_a_newer_version_is_left_when_its_caller_i
     await sessions.create_session("p")
     await sessions.create_session("p>c", CreateSession(parent_session_id="p"))
     await sessions.add_sub_session_refs("p", [SubSessionRef(sub_session_id="p>c")])
-    view = type(sessions).view_session
+    view = RowSessions.view_session
 
     async def refuse_child(store: RowSessions, session_id: str) -> Any:
         if session_id == "p>c":
             raise UnsupportedFormatError("session 'p>c': state: a newer version wrote it")
         return await view(store, session_id)
 
-    monkeypatch.setattr(type(sessions), "view_session", refuse_child)
+    monkeypatch.setattr(RowSessions, "view_session", refuse_child)
     await sessions.delete_session("p")
     assert await sessions.load_state("p") is None
     await backends.close()
