@@ -225,13 +225,19 @@ async def test_a_lasting_handler_of_the_application_does_not_fill_the_history(st
     held = asyncio.create_task(handle.execute_update(EmbeddedSession.hold))
     await asyncio.sleep(0.1)
     await handle.execute_update("close")
-    await asyncio.sleep(0.5)
-    count = len([event async for event in handle.fetch_history_events()])
-    await asyncio.sleep(0.3)
-    assert len([event async for event in handle.fetch_history_events()]) == count
+    async with asyncio.timeout(20):
+        await wait_until_rest(handle)
     await handle.signal(EmbeddedSession.let_go)
     await held
     assert (await asyncio.wait_for(handle.result(), 10)).status == "completed"
+
+
+async def wait_until_rest(handle: WorkflowHandle[Any, Any]) -> None:
+    """Until nothing is added to the history for a while."""
+    before, count = -1, 0
+    while count != before:
+        await asyncio.sleep(0.5)
+        before, count = count, len([event async for event in handle.fetch_history_events()])
 
 
 async def test_an_embedded_session_serves_messages_while_a_handler_lasts(
