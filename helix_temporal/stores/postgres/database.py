@@ -150,7 +150,7 @@ _NO_DATABASE: Final = re.compile("no such database|database .* does not exist")
 _NO_LOGIN: Final = re.compile("no such user|(?:password|SASL) authentication failed", re.IGNORECASE)
 _BUSY_POOLER: Final = re.compile(
     "time ?-?out|no more connections|cannot connect|server (?:login|conn|closed)|shut|paus|disabled|crash"
-    "|clos|terminat|resource|memory|does not allow",
+    "|close|closing|terminat|resource|memory|does not allow",
     re.IGNORECASE,
 )
 """What PgBouncer says while it, or the server behind it, is busy, starting or stopping."""
