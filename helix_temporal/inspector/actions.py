@@ -198,13 +198,12 @@ class SessionActions:
         call_id, decision = _require(form, "call_id"), _require(form, "decision")
         if decision not in {"approve", "deny"}:
             raise InvalidRequestError("decision: approve or deny expected")
-        if decided_on_another(session, call_id, form.get("run_id")):
-            return "not-waiting"
         approval = ToolApproval(
             approval_id=call_id, approved=decision == "approve", reason=form.get("reason") or None
         )
-        if not is_waiting(session, call_id):
-            return "store-away" if session.problem else await self._tell_end(page, session, call_id)
+        refused = await self._refuse_decision(page, session, call_id, form.get("run_id"))
+        if refused is not None:
+            return refused
         handle = self._client.session(session.overview.session_id)
         reply = await handle.submit_approval(approval)
         if reply.status != "submitted":
@@ -213,10 +212,9 @@ class SessionActions:
 
     async def _answer(self, page: PageRequest, session: SessionView, form: Form) -> str:
         call_id = _require(form, "call_id")
-        if decided_on_another(session, call_id, form.get("run_id")):
-            return "not-waiting"
-        if not is_waiting(session, call_id):
-            return "store-away" if session.problem else await self._tell_end(page, session, call_id)
+        refused = await self._refuse_decision(page, session, call_id, form.get("run_id"))
+        if refused is not None:
+            return refused
         handle = self._client.session(session.overview.session_id)
         reply = await handle.submit_tool_result(call_id, read_result(form.get("result", "")))
         return (
@@ -241,6 +239,16 @@ class SessionActions:
         if reply.status == "already_completed":
             return await self._tell_end(page, session, call_id, unknown="already")
         return "expired" if reply.status == "expired" else "not-waiting"
+
+    async def _refuse_decision(
+        self, page: PageRequest, session: SessionView, call_id: str, run_id: str | None
+    ) -> str | None:
+        """The outcome where nothing is sent, as the call of the page does not wait any more."""
+        if decided_on_another(session, call_id, run_id):
+            return "not-waiting"
+        if is_waiting(session, call_id):
+            return None
+        return "store-away" if session.problem else await self._tell_end(page, session, call_id)
 
     async def _tell_end(
         self, page: PageRequest, session: SessionView, call_id: str, unknown: str = "not-waiting"

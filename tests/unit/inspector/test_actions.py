@@ -21,6 +21,8 @@ from helix_temporal.inspector.actions import OUTCOMES, find_call_that_waited, na
 from helix_temporal.models.states import PendingClientToolCall
 from helix_temporal.models.waiting import DENIED, INTERRUPTED, NO_ANSWER, WENT_ON
 from helix_temporal.stores.memory.usage import MemoryUsage
+from helix_temporal.views.models import SessionView
+from helix_temporal.views.sessions import SessionViews
 from tests._sessions import memory_place
 from tests.unit.inspector._asking import ORIGIN, holding_link
 from tests.unit.views._scene import Scene, answer, call, result, scene_over, user
@@ -199,6 +201,21 @@ async def test_a_call_whose_turn_is_over_is_not_sent(
     await writer.turn(user("u1"), answer("a1", "", call()), result("a1", 0, text, is_error=True))
     form = {"call_id": "call_0_a1", "decision": "approve", "result": "x", "run_id": "run-1"}
     assert said(await send(browser, action, form, "s2")) == name
+
+
+async def test_a_call_of_which_no_store_tells_is_not_said_to_be_over(
+    browser: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a session store its thread tells what waits: while that is away, the session did not go on."""
+    read_session = SessionViews.get_session
+
+    async def read_in_part(views: SessionViews, session_id: str) -> SessionView:
+        found = await read_session(views, session_id)
+        return found.model_copy(update={"waiting": (), "problem": "redis: no answer"})
+
+    monkeypatch.setattr(SessionViews, "get_session", read_in_part)
+    form = {"call_id": "call_0_gone", "decision": "approve", "run_id": "run-1"}
+    assert said(await send(browser, "approve", form)) == "store-away"
 
 
 async def test_a_call_of_which_nothing_is_left_is_not_sent(browser: httpx.AsyncClient) -> None:
