@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from typing import Final
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -33,11 +32,10 @@ from helix_temporal.inspector.pages.errors import show_error
 from helix_temporal.inspector.rendering import compile_templates
 from helix_temporal.inspector.static_files import StaticRoute
 from helix_temporal.views import SessionViews
+from helix_temporal.web.event_stream import EVENTS
 from helix_temporal.web.statuses import find_status
 
 logger = logging.getLogger(__name__)
-
-EVENTS: Final = "text/event-stream"
 
 
 def create_inspector(

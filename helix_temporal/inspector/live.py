@@ -225,7 +225,7 @@ class LiveConversation:
         shown = self._shown
         if not self._is_whole and not self._is_unread:
             raise ReloadError("readable")
-        if (newest.head or 0) < shown.position:
+        if newest.head is not None and newest.head < shown.position:
             raise ReloadError
         found = await find_place(self._views, newest, shown.position)
         is_known = shown.name if self._is_unread else shown != ShownPlace(0)

@@ -19,7 +19,7 @@ from helix_temporal.models.base import dump_json
 from helix_temporal.models.ids import validate_id
 from helix_temporal.models.streams import RunEnded
 from helix_temporal.models.waiting import ToolApproval
-from helix_temporal.web.event_stream import EventStream, error_body, event_frames
+from helix_temporal.web.event_stream import EVENTS, EventStream, error_body, event_frames
 from helix_temporal.web.statuses import describe_fields, find_status
 
 T = TypeVar("T", bound=BaseModel)
@@ -151,7 +151,7 @@ class _Endpoints:
         if isinstance(after, int) and seen is not None and await self._is_over(session, after, until):
             return Response(status_code=204)
         if request.method == "HEAD":
-            return Response(media_type="text/event-stream")  # without the stream, which has no end
+            return Response(media_type=EVENTS)  # without the stream, which has no end
         chunks = session.stream(
             after=after,
             until=cast("StreamUntil", until),

@@ -13,6 +13,7 @@ from helix_temporal.models.base import dump_json
 from helix_temporal.models.streams import StoredChunk
 from helix_temporal.web.server_end import wait_for_server_end
 
+EVENTS: Final = "text/event-stream"
 _LAST: Final = {"type": "http.response.body", "body": b"", "more_body": False}
 _LAST_WAIT: Final = 1.0
 """Seconds that a server which stops waits for a client to take the end of its stream."""
@@ -78,7 +79,7 @@ class EventStream(Response):
     def __init__(self, source: AsyncGenerator[bytes], on_end: Callable[[], None]) -> None:
         # Proxies that buffer would keep the events to themselves.
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-        super().__init__(status_code=200, headers=headers, media_type="text/event-stream")
+        super().__init__(status_code=200, headers=headers, media_type=EVENTS)
         self.raw_headers = [pair for pair in self.raw_headers if pair[0] != b"content-length"]
         self._source, self._on_end = source, on_end
 

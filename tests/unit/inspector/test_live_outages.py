@@ -118,6 +118,23 @@ async def test_a_notice_of_the_session_goes_when_its_store_is_back(
             assert "Not all" not in await read_until(events, 'hx-target="#session-problem"')
 
 
+async def test_an_archive_that_tells_no_end_is_not_a_thread_that_was_cut(
+    backends: Backends, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The hot store is away, and the archive has turns: where the thread ends nobody knows just now."""
+    read_turns = SessionViews.read_turns
+
+    async def read_archived(views: SessionViews, session_id: str, **how: Any) -> ConversationPage:
+        page = await read_turns(views, session_id, **how)
+        return page.model_copy(update={"head": None, "problem": "redis: no answer"})
+
+    async with served(make_app(backends)) as port, http_client(port) as http:
+        link = await link_of_stream(http)
+        monkeypatch.setattr(SessionViews, "read_turns", read_archived)
+        async with http.stream("GET", link) as response:
+            assert "Load it anew" not in await read_until(events_of(response), "redis: no answer")
+
+
 async def test_turns_that_cannot_be_read_leave_no_gap_on_the_page(
     backends: Backends, monkeypatch: pytest.MonkeyPatch
 ) -> None:
