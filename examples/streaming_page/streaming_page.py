@@ -4,6 +4,7 @@ A worker and a web server in one process; ``PORT`` chooses the port, a free one 
 """
 
 import asyncio
+import contextlib
 import logging
 import os
 import socket
@@ -44,4 +45,5 @@ async def main() -> None:
 
 if __name__ == "__main__":
     logging.basicConfig(level=logging.ERROR)
-    asyncio.run(main())
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(main())

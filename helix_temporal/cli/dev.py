@@ -5,6 +5,7 @@ import os
 import shlex
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -132,10 +133,12 @@ def _run_command(stack: Stack, command: str) -> int:
     process = subprocess.Popen(shlex.split(command), env=environment)  # noqa: S603 (the caller's own)
     try:
         status = process.wait()
-    finally:
-        if process.poll() is None:
+    except KeyboardInterrupt as stopped:
+        # Ctrl-C reaches all processes of a terminal; a worker takes a second signal for "at once".
+        if stopped.args != (signal.SIGINT,) or not sys.stdin.isatty():
             process.send_signal(signal.SIGINT)
-            process.wait()
+        process.wait()
+        raise
     return status if status >= 0 else 128 - status
 
 
@@ -154,8 +157,8 @@ def _watch_servers(stack: Stack) -> NoReturn:
 def _stopped_by_signals() -> Iterator[None]:
     """SIGTERM and a closed terminal stop the stack as Ctrl-C does."""
 
-    def interrupt(_number: int, _frame: object) -> NoReturn:
-        raise KeyboardInterrupt
+    def interrupt(number: int, _frame: object) -> NoReturn:
+        raise KeyboardInterrupt(number)
 
     # SIGINT by name, too: a process started in the background of a script inherits that it is ignored.
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

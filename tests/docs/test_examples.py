@@ -9,7 +9,9 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import urljoin
 
+import httpx
 import pytest
 
 from helix_temporal.cli.statuses import ExitStatus
@@ -206,6 +208,32 @@ def test_specialists_work_side_by_side_and_an_approval_is_given_at_the_root(
     *parts, whole = [int(line.split()[1]) for line in bill.splitlines()[1:]]
     assert (len(parts), sum(parts)) == (4, whole)
     assert max(len(line) for line in ran.stdout.splitlines()) <= 100
+
+
+def test_a_shop_is_shown_by_the_inspector_until_it_is_told_to_end(variables: dict[str, str]) -> None:
+    """The link that is printed shows the shop's sessions; Ctrl-C ends both without a complaint."""
+    shop = subprocess.Popen(
+        [sys.executable, "examples/lamp_shop/lamp_shop.py"],
+        cwd=ROOT,
+        env=environment(variables),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert shop.stdout is not None
+        link = next(line.strip() for line in shop.stdout if "token=" in line)
+        with httpx.Client(follow_redirects=True) as http:
+            sessions = http.get(link).text
+            waiting = http.get(urljoin(link, "waiting")).text
+    finally:
+        shop.send_signal(signal.SIGINT)
+        _, complaints_of_shop = shop.communicate(timeout=60)
+    assert "order-4711/returns" in sessions
+    assert "refund" in waiting
+    assert (shop.returncode, complaints_of_shop) == (0, "Ctrl-C stops it.\n")
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(link)
 
 
 @pytest.mark.slow

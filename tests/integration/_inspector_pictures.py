@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from playwright.async_api import Browser, Page
+from shop_agents import ASK_RETURN, make_agents
+from shop_talk import RETURNS
 
 from helix_temporal.testing.environment import HelixEnv
 from helix_temporal.views import SessionViews
 from tests._browser import browser
 from tests.integration._inspected import Inspector, inspector_over, opened_at
-from tests.integration._shop import ASK_RETURN, RETURNS, make_agents, opened_shop
+from tests.integration._shop import opened_shop
 
 OUT: Final = Path(__file__).parents[2] / "docs" / "images" / "inspector"
 KEPT: Final[Mapping[str, frozenset[str]]] = {

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
+from shop_agents import make_agents
 
 from helix_temporal.backends import Backends
 from helix_temporal.cli.statuses import ExitStatus
@@ -20,7 +21,6 @@ from helix_temporal.models.states import CreateSession
 from helix_temporal.settings import Settings
 from helix_temporal.testing.environment import helix_env
 from tests._commands import RUN, environment, start
-from tests.integration._shop import make_agents
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 

@@ -8,13 +8,15 @@ from typing import NamedTuple
 import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Page, expect
+from shop_agents import make_agents
+from shop_talk import RETURNS
 
 from helix_temporal.testing.environment import HelixEnv
 from tests._browser import browser
 from tests.integration._crawl import crawl
 from tests.integration._inspected import Inspector, find_faults, inspector_over, opened_at
 from tests.integration._inspector_pictures import MODES, find_paths
-from tests.integration._shop import RETURNS, make_agents, opened_shop
+from tests.integration._shop import opened_shop
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
 

@@ -8,6 +8,8 @@ from typing import Any
 import httpx
 import pytest
 from playwright.async_api import Page, expect
+from shop_agents import make_agents
+from shop_talk import RETURNS, fill_shop
 
 from helix_temporal.backends import Backends
 from helix_temporal.models.sessions import SessionOptions
@@ -18,7 +20,6 @@ from tests._browser import browser
 from tests._postgres import emptied, own_prefix
 from tests.integration._crawl import crawl, kind_of
 from tests.integration._inspected import Inspector, inspector_over, opened_at, session_path
-from tests.integration._shop import RETURNS, fill_shop, make_agents
 from tests.integration._store_dumps import dump_archive, dump_files, dump_postgres, dump_redis
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(280)]
@@ -30,7 +31,7 @@ KINDS = 13
 async def fill(settings: Settings) -> None:
     """A shop's sessions, whose worker has gone."""
     async with helix_env(make_agents(), options=SessionOptions(suspend="exit"), settings=settings) as env:
-        await fill_shop(env)
+        await fill_shop(env.sessions)
 
 
 async def look_at_all(stores: Backends) -> None:

@@ -1,6 +1,8 @@
 """Whatever ends the program that started servers: none is left, nor its files."""
 
 import os
+import pty
+import select
 import signal
 import subprocess
 import sys
@@ -16,6 +18,16 @@ import pytest
 
 from helix_temporal.devstack import start_stack
 
+COUNTING: Final = """
+import signal, time
+seen = []
+signal.signal(signal.SIGINT, lambda *_: seen.append(1))
+print("counting", flush=True)
+while not seen:
+    time.sleep(0.05)
+time.sleep(1)
+print("signals:", len(seen), flush=True)
+"""
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
 PATIENCE_SECONDS: Final = 30.0
@@ -131,6 +143,32 @@ def test_a_command_runs_on_a_stack_of_its_own() -> None:
     assert ran.returncode == 7, ran.stderr
     assert "at redis://127.0.0.1:" in ran.stdout
     assert not ran.stderr
+
+
+def test_ctrl_c_on_a_terminal_reaches_the_command_once() -> None:
+    """The terminal gives it to the whole group: a worker takes a second one for "end at once"."""
+    dev = "from helix_temporal.cli import main; main()"
+    pid, terminal = pty.fork()
+    if pid == 0:  # the child, which becomes the command
+        os.environ["PYTHONUNBUFFERED"] = "1"
+        command = [sys.executable, "-c", dev, "dev", "redis", "--run", f"{sys.executable} -c '{COUNTING}'"]
+        os.execv(sys.executable, command)
+    said = _read_terminal(terminal, until="counting")
+    os.write(terminal, b"\x03")
+    said += _read_terminal(terminal, until="Stopped.")
+    os.waitpid(pid, 0)
+    os.close(terminal)
+    assert "signals: 1" in said
+
+
+def _read_terminal(terminal: int, *, until: str) -> str:
+    said, deadline = "", time.monotonic() + PATIENCE_SECONDS
+    while until not in said:
+        assert time.monotonic() < deadline, said
+        ready, _, _ = select.select([terminal], [], [], 1)
+        if ready:
+            said += os.read(terminal, 4096).decode()
+    return said
 
 
 @contextmanager
