@@ -301,7 +301,7 @@ def check_output(path: Path) -> None:
     Raises:
         InvalidRequestError: Its directory is not there, or takes no file; or it is a directory itself.
     """
-    directory = path.parent
+    directory = path.resolve().parent
     if not directory.is_dir():
         raise InvalidRequestError(f"{path}: the directory {directory} is not there; create it")
     if path.is_dir():
@@ -322,12 +322,14 @@ def open_output(path: Path) -> Iterator[BinaryIO]:
     Nobody but its owner may read it: it holds conversations.
 
     It is written beside its place, under a name that begins with a dot and ends with ``.part``; a failure and
-    Ctrl-C remove that.
+    Ctrl-C remove that.  A link stays, and what it names is replaced.
 
     Raises:
         InvalidRequestError: Nothing can be written there.
     """
-    beside = path.with_name(f".{path.name[:80]}.{secrets.token_hex(4)}.part")
+    # ``/dev/stdout`` is a link: where output goes to a file, a file in its place breaks the machine.
+    place = path.resolve()
+    beside = place.with_name(f".{place.name[:80]}.{secrets.token_hex(4)}.part")
     try:
         file = os.fdopen(os.open(beside, _NEW, 0o600), "wb")
     except OSError as error:
@@ -337,10 +339,10 @@ def open_output(path: Path) -> Iterator[BinaryIO]:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        beside.replace(path)
+        beside.replace(place)
     finally:
         beside.unlink(missing_ok=True)
-    _sync_directory(path.parent)
+    _sync_directory(place.parent)
 
 
 def _sync_directory(directory: Path) -> None:
