@@ -78,12 +78,18 @@ async def export_session(
 
     Raises:
         SessionNotFoundError: There is no such session.
-        InvalidRequestError: The format holds one session alone; or a pattern matches what the format needs.
+        InvalidRequestError: The format holds one session alone; no store of sessions tells the children; or a
+            pattern matches what the format needs.
         StoreCorruptError, ArchiveError: A part of it is damaged; it is left as it is.
         StoreUnavailableError: A store does not answer, or the session's thread was cut again and again.
     """
     if children and not file_format.holds_several:
         raise InvalidRequestError(f"format {file_format.name} holds one session: leave the children out")
+    if children and not stores.keeps_sessions:
+        raise InvalidRequestError(
+            "sub-agents' sessions are found in the store of sessions, and none is named: name that of the "
+            "workers, or leave the children out"
+        )
     with open_spool() as body:
         writing = _Writing(ContentsReader(stores), _Spool(body), file_format, redaction, progress)
         await writing.write_tree(session_id, children=children)
