@@ -304,7 +304,7 @@ def _print_tree(root: SessionBranch) -> None:
             branch.overview.status.value,
             branch.overview.agent,
             branch.overview.steps,
-            branch.sums.tokens.total,
+            branch.sums.tokens.total or None,
             format_cost(branch.sums.cost_usd),
             branch.overview.title,
         )
@@ -341,7 +341,7 @@ def _print_usage(sums: UsageSums) -> None:
             ("sessions", format_number(len(sums.session_ids) or 1)),
             ("tokens", _describe_tokens(sums)),
             ("cost", format_cost(sums.cost_usd)),
-            ("model calls", format_number(sums.model_calls)),
+            ("model calls", format_number(sums.model_calls or None)),
             ("tool calls", f"{sums.calls:,} ended, {sums.failed_calls:,} failed"),
             ("of sub-agents", format_number(sums.sub_agent_calls)),
             ("time", format_duration(sums.duration_ms)),

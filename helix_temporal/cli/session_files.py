@@ -1,5 +1,6 @@
 """``helix-temporal session export`` and ``import``: sessions as files."""
 
+import os
 import shutil
 import sys
 from collections.abc import Iterator
@@ -87,12 +88,20 @@ def export_session(
 
 def _check_output_option(output: Path | None, *, as_json: bool) -> Path | None:
     """The file that is written; None for standard output, where nothing else may be printed."""
-    if output is not None and str(output) != _STANDARD:
+    if output is not None and str(output) != _STANDARD and not _is_standard_output(output):
         check_output(output)
         return output
     if as_json:
         raise typer.BadParameter("--json prints what was written: name a file", param_hint="--output")
     return None
+
+
+def _is_standard_output(path: Path) -> bool:
+    """Whether a path, such as ``/dev/stdout``, names standard output."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(sys.stdout.fileno()))
+    except OSError:
+        return False  # It is not there yet; or nothing is standard output.
 
 
 def _print_exported(exported: Exported) -> None:

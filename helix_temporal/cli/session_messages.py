@@ -223,7 +223,7 @@ def _print_turn_list(found: TurnList) -> None:
             format_time(turn.at),
             turn.status or ("under way" if turn.unfinished else None),
             turn.stop - turn.start,
-            format_number(turn.tokens.total),
+            format_number(turn.tokens.total or None),
             format_cost(turn.cost_usd),
             format_duration(turn.duration_ms),
             f"{turn.tool_calls} ({turn.failed_calls} failed)" if turn.failed_calls else turn.tool_calls,

@@ -12,10 +12,12 @@ from typing import Any, Final, Protocol, runtime_checkable
 from helix_temporal.backends import Backends
 from helix_temporal.doctor.checks import Check, Probe, make_check
 from helix_temporal.doctor.clocks import ask_timed, check_clock
-from helix_temporal.errors import HelixError, StoreUnavailableError
+from helix_temporal.errors import HelixError, StoreUnavailableError, ThreadNotFoundError
 from helix_temporal.settings import Settings
 from helix_temporal.stores.protocols.hot import HotHeader, HotTier
 from helix_temporal.stores.protocols.server_facts import PostgresFacts, RedisFacts
+from helix_temporal.stores.protocols.threads import ThreadStore
+from helix_temporal.views.reading import stores_for_reading
 
 FULL: Final = 0.9
 """Of memory, connections or a disk: more in use is worth a warning."""
@@ -24,7 +26,7 @@ BEHIND_AFTER: Final = 600.0
 _LOOK_SECONDS: Final = 2.0
 """For a look through a database file."""
 _AT_ONCE: Final = 20
-"""Headers of threads that are read side by side."""
+"""Threads that are read side by side."""
 _PROBED: Final = "probed-by-helix-doctor"
 _redis: Final = partial(make_check, "redis")
 _postgres: Final = partial(make_check, "postgres")
@@ -265,9 +267,7 @@ async def _look_at_backlog(backends: Backends) -> Check:
     page = await hot.scan_page()
     # The scan knows what the sweep has marked; a thread that each turn archives may be whole without it.
     unmarked = [each.thread_id for each in page.threads if not each.is_archived]
-    behind = [
-        each for each in await _read_headers(hot, unmarked) if each.head.position > max(each.archived, 0)
-    ]
+    behind = await _list_behind(stores_for_reading(backends).threads, hot, unmarked)
     more = "the first " if page.cursor is not None else ""
     verb = "has" if len(behind) == 1 else "have"
     said = (
@@ -282,18 +282,36 @@ async def _look_at_backlog(backends: Backends) -> Check:
     return _archive("backlog", "ok", said)
 
 
-async def _read_headers(hot: HotTier, thread_ids: Sequence[str]) -> list[HotHeader]:
-    """Headers of those that are there; of a damaged one `thread verify` tells."""
+async def _list_behind(threads: ThreadStore, hot: HotTier, thread_ids: Sequence[str]) -> list[HotHeader]:
+    """Headers of those of which the archive lacks messages; of a damaged one `thread verify` tells.
+
+    The archive is asked where the hot store does not know that it has all: each append tells it of the flush
+    before, so of the last flush of a session that waits it is told by the next append.
+    """
     gate = asyncio.Semaphore(_AT_ONCE)
 
     async def read(thread_id: str) -> HotHeader | None:
         async with gate:
             try:
-                return await hot.read_header(thread_id)
+                header = await hot.read_header(thread_id)
             except StoreUnavailableError:
                 raise
             except HelixError:
                 return None
+            if header is None or header.deleted or header.head.position <= max(header.archived, 0):
+                return None
+            return header if await _lacks_messages(threads, thread_id) else None
 
     found = await asyncio.gather(*map(read, thread_ids))
-    return [each for each in found if each is not None and not each.deleted]
+    return [each for each in found if each is not None]
+
+
+async def _lacks_messages(threads: ThreadStore, thread_id: str) -> bool:
+    """Whether the archive lacks messages of a thread; also where it does not answer."""
+    try:
+        facts = await threads.read_facts(thread_id)
+    except ThreadNotFoundError:
+        return False
+    except HelixError:
+        return True
+    return facts.hot and facts.archived < facts.head.position

@@ -6,10 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from helix_temporal.client import ReadableStores
-from helix_temporal.errors import (
-    SessionNotFoundError,
-    StoreUnavailableError,
-)
+from helix_temporal.errors import StoreUnavailableError
 from helix_temporal.models.base import JsonObject
 from helix_temporal.models.checkpoints import Run
 from helix_temporal.models.ids import validate_id
@@ -29,6 +26,7 @@ from helix_temporal.session_files.file import (
 from helix_temporal.session_files.portable import make_portable_record, make_portable_state
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadFacts, find_facts
 from helix_temporal.stores.sessions.imports import is_without_workflow
+from helix_temporal.views.access import session_not_found_error
 from helix_temporal.views.reading import stores_for_reading
 from helix_temporal.views.usage import iterate_entries
 
@@ -118,7 +116,7 @@ class ContentsReader:
         thread_id = session_id if state is None else state.messages_thread_id
         facts = await find_facts(self._threads, thread_id)
         if state is None and facts is None:
-            raise SessionNotFoundError(f"Session not found: {session_id!r}", session_id=session_id)
+            raise session_not_found_error(session_id)
         runs, live = await self._list_runs(session_id, state)
         behind = state is not None and facts is not None and state.head.position < facts.committed
         if live and behind and not last:

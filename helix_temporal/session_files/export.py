@@ -78,12 +78,18 @@ async def export_session(
 
     Raises:
         SessionNotFoundError: There is no such session.
-        InvalidRequestError: The format holds one session alone; or a pattern matches what the format needs.
+        InvalidRequestError: The format holds one session alone; no store of sessions tells the children; or a
+            pattern matches what the format needs.
         StoreCorruptError, ArchiveError: A part of it is damaged; it is left as it is.
         StoreUnavailableError: A store does not answer, or the session's thread was cut again and again.
     """
     if children and not file_format.holds_several:
         raise InvalidRequestError(f"format {file_format.name} holds one session: leave the children out")
+    if children and not stores.keeps_sessions:
+        raise InvalidRequestError(
+            "sub-agents' sessions are found in the store of sessions, and none is named: name that of the "
+            "workers, or leave the children out"
+        )
     with open_spool() as body:
         writing = _Writing(ContentsReader(stores), _Spool(body), file_format, redaction, progress)
         await writing.write_tree(session_id, children=children)
@@ -301,7 +307,7 @@ def check_output(path: Path) -> None:
     Raises:
         InvalidRequestError: Its directory is not there, or takes no file; or it is a directory itself.
     """
-    directory = path.parent
+    directory = path.resolve().parent
     if not directory.is_dir():
         raise InvalidRequestError(f"{path}: the directory {directory} is not there; create it")
     if path.is_dir():
@@ -322,12 +328,14 @@ def open_output(path: Path) -> Iterator[BinaryIO]:
     Nobody but its owner may read it: it holds conversations.
 
     It is written beside its place, under a name that begins with a dot and ends with ``.part``; a failure and
-    Ctrl-C remove that.
+    Ctrl-C remove that.  A link stays, and what it names is replaced.
 
     Raises:
         InvalidRequestError: Nothing can be written there.
     """
-    beside = path.with_name(f".{path.name[:80]}.{secrets.token_hex(4)}.part")
+    # ``/dev/stdout`` is a link: where output goes to a file, a file in its place breaks the machine.
+    place = path.resolve()
+    beside = place.with_name(f".{place.name[:80]}.{secrets.token_hex(4)}.part")
     try:
         file = os.fdopen(os.open(beside, _NEW, 0o600), "wb")
     except OSError as error:
@@ -337,10 +345,10 @@ def open_output(path: Path) -> Iterator[BinaryIO]:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        beside.replace(path)
+        beside.replace(place)
     finally:
         beside.unlink(missing_ok=True)
-    _sync_directory(path.parent)
+    _sync_directory(place.parent)
 
 
 def _sync_directory(directory: Path) -> None:

@@ -287,6 +287,11 @@ class TurnAttempt(View):
     model_calls: tuple[ModelCall, ...] = ()
 
     @property
+    def is_taken_back(self) -> bool:
+        """Whether it ended whole, and its turn was taken back later (`rewind`, `edit`, `regenerate`)."""
+        return self.status is RunStatus.COMPLETED and not self.kept
+
+    @property
     def duration_ms(self) -> int | None:
         """How long it took, in milliseconds; None while it goes on."""
         if self.started_at is None or self.ended_at is None:

@@ -176,6 +176,14 @@ async def test_everything_that_can_be_used_is_reached_with_the_tabulator(
     assert unseen == []
 
 
+async def test_on_paper_nothing_is_covered_or_cut(shop: Shop, page: Page) -> None:
+    """The link to the content lay over the last line of each sheet, and long arguments were cut."""
+    await page.goto(shop.inspector.address + shop.paths["conversation"])
+    await page.emulate_media(media="print")
+    await expect(page.get_by_role("link", name="Skip to content")).to_be_hidden()
+    await expect(page.locator(".code").first).to_have_css("max-height", "none")
+
+
 async def test_a_row_is_chosen_and_opened_with_keys(page: Page) -> None:
     """As in a mail program: j, k, Enter; g s leads back."""
     await page.keyboard.press("j")

@@ -95,6 +95,17 @@ def test_a_run_that_was_thrown_away_is_told_with_its_reason(capsys: pytest.Captu
     )
 
 
+def test_a_turn_that_was_taken_back_is_told_so(capsys: pytest.CaptureFixture[str]) -> None:
+    """After a rewind it was "discarded, completed (completed)", and nothing said why."""
+    lost = TurnAttempt(
+        run_id="r1", turn=2, status=RunStatus.COMPLETED, reason="completed", steps=1, kept=False
+    )
+    print_turn(a_turn(user("Hi"), attempts=(lost,)))
+    assert capsys.readouterr().out.splitlines()[1] == (
+        "  discarded: run r1 of turn 2, completed (taken back later), 1 step"
+    )
+
+
 def test_arguments_and_results_are_folded_until_one_turn_is_asked_for(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

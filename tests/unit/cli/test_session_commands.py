@@ -273,6 +273,21 @@ def test_state_is_printed_as_json(variables: dict[str, str]) -> None:
     assert '"basket": [\n    1\n  ]' in call(variables, "session", "state", "order/7").stdout
 
 
+@pytest.mark.parametrize(
+    ("command", "row"),
+    [
+        ("usage", r"^model calls +–$"),
+        ("turns", r"^ +1 +– +– +4 +– +– "),
+        ("tree", r"^order/7 +.* +– +– "),
+    ],
+)
+def test_what_a_model_does_not_report_is_not_told_as_nothing(
+    variables: dict[str, str], command: str, row: str
+) -> None:
+    """A model of one's own that reports no usage: the list of turns said that they took 0 tokens."""
+    assert re.search(row, call(variables, "session", command, "order/7").stdout, re.MULTILINE)
+
+
 def test_a_tree_has_its_children_below_it(variables: dict[str, str]) -> None:
     """With sums of each."""
     rows = call(variables, "session", "tree", "order/7").stdout.splitlines()

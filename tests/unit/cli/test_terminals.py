@@ -50,6 +50,24 @@ def test_an_export_to_a_terminal_cannot_act_on_it(tmp_path: Path) -> None:
             assert not {"\x1b", "\x07", "\u009b"} & set(shown)
 
 
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no /dev/fd")
+def test_an_export_to_standard_output_by_its_path_is_all_that_is_in_it(tmp_path: Path) -> None:
+    """``-o /dev/stdout >> log`` lost the session, and what was in the log."""
+    variables = variables_of(tmp_path)
+    fill(variables, lambda backends: add_session(backends, "s", Message(id="m", role="user", content="hi")))
+    # A link of our own: /dev/stdout must survive a failure of this test.
+    path = tmp_path / "stdout"
+    path.symlink_to("/dev/fd/1")
+    command = [sys.executable, "-c", RUN, "session", "export", "s", "-o"]
+    log = tmp_path / "log"
+    log.write_bytes(b"before\n")
+    with log.open("ab") as output:
+        subprocess.run([*command, str(path)], env=environment(variables), stdout=output, check=True)
+    assert path.is_symlink()
+    expected = subprocess.run([*command, "-"], env=environment(variables), stdout=subprocess.PIPE, check=True)
+    assert log.read_bytes() == b"before\n" + expected.stdout
+
+
 NAMED = "import sys; sys.argv[0] = 'helix-temporal'; " + RUN
 """As the installed script is called: completion is by its name."""
 

@@ -8,12 +8,14 @@ from typing import NoReturn
 
 import pytest
 
+from helix_temporal.backends import Backends
 from helix_temporal.doctor import CheckReport, check_deployment
 from helix_temporal.doctor.checks import Check, Probe, run_probes
 from helix_temporal.errors import InvalidConfigError, StoreUnavailableError
 from helix_temporal.settings import Settings
+from helix_temporal.stores.protocols.threads import FlushThread
 from helix_temporal.stores.sqlite.backend import SqliteBackend
-from helix_temporal.testing.builders import a_message, archived, grown
+from helix_temporal.testing.builders import EPOCH, a_message, archived, grown
 
 
 async def be_well() -> Sequence[Check]:
@@ -174,3 +176,24 @@ async def test_a_thread_that_was_archived_step_by_step_is_not_counted_as_behind(
     report = await check_deployment(variables, temporal=False)
     (said,) = [each.says for each in report.checks if each.name == "backlog"]
     assert said == "of 2 hot threads 1 has messages that are not archived yet"
+
+
+async def test_a_thread_whose_last_flush_the_hot_store_was_not_told_of_is_not_counted_as_behind(
+    tmp_path: Path,
+) -> None:
+    """A session waited for a person: the archive had all, and after ten minutes a warning said it had not."""
+    variables = {
+        "HELIX_DATA_DIRECTORY": str(tmp_path / "data"),
+        "HELIX_COLD_DIRECTORY": str(tmp_path / "cold"),
+    }
+    (tmp_path / "cold").mkdir()
+    backends = Backends(Settings.from_env(variables))
+    await grown(backends.hot, "waits", [a_message()])
+    await backends.threads.flush(FlushThread("waits", EPOCH))
+    header = await backends.hot.read_header("waits")
+    assert header is not None
+    assert header.archived < header.head.position
+    await backends.close()
+    report = await check_deployment(variables, temporal=False)
+    (said,) = [each.says for each in report.checks if each.name == "backlog"]
+    assert said == "of 1 hot threads 0 have messages that are not archived yet"

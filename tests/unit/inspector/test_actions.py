@@ -18,7 +18,7 @@ from helix_temporal.errors import (
 )
 from helix_temporal.inspector import create_inspector
 from helix_temporal.inspector.actions import OUTCOMES, find_call_that_waited, name_error, read_result
-from helix_temporal.models.states import PendingClientToolCall
+from helix_temporal.models.states import PendingClientToolCall, SessionStatus
 from helix_temporal.models.waiting import DENIED, INTERRUPTED, NO_ANSWER, WENT_ON
 from helix_temporal.stores.memory.usage import MemoryUsage
 from helix_temporal.views.models import SessionView
@@ -69,6 +69,19 @@ def said(answer: httpx.Response) -> str:
     """The outcome that the page is told."""
     assert answer.status_code == 303, answer.text
     return parse_qs(urlsplit(answer.headers["location"]).query)["said"][0]
+
+
+async def test_whoever_decides_sees_all_arguments(scene: Scene, browser: httpx.AsyncClient) -> None:
+    """The page of all that waits said "options: [2]", beside the field for the answer."""
+    waits = WAITING.model_copy(update={"kind": "client", "input": {"options": ["crimson", "azure"]}})
+    state = await scene.sessions.load_state("s1")
+    assert state is not None
+    pending = {waits.tool_call_id: waits}
+    await scene.sessions.save_state("s1", state.model_copy(update={"pending_client_tool_calls": pending}))
+    await scene.sessions.update_status("s1", SessionStatus.PAUSED)
+    page = (await browser.get("/waiting")).text
+    assert "crimson" in page
+    assert "azure" in page
 
 
 async def test_an_approval_of_another_run_is_told_before_it_is_sent(browser: httpx.AsyncClient) -> None:

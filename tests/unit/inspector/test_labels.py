@@ -24,6 +24,13 @@ def test_an_error_is_told_with_its_type_once() -> None:
     assert told == ["KeyError: x", "KeyError: x", "KeyError: x", "A"]
 
 
+def test_a_turn_that_was_taken_back_is_told_so() -> None:
+    """After a rewind each said "Discarded attempt … completed", and nothing said why."""
+    lost = attempt(kept=False, status=RunStatus.COMPLETED, reason="completed")
+    assert labels.find_reason(lost) == "taken back later"
+    assert not labels.find_reason(attempt(status=RunStatus.COMPLETED, reason="completed"))
+
+
 def test_attempts_that_were_thrown_away_are_told_apart() -> None:
     """They stand in their turn, dimmed; its own numbers are those of the kept one."""
     lost, kept = attempt(run_id="a", kept=False, status=RunStatus.ABORTED), attempt(run_id="b")

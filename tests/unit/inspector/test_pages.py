@@ -254,6 +254,20 @@ async def test_a_place_that_is_not_there_is_told(scene: Scene, browser: httpx.As
     assert "All sessions" in page.text
 
 
+@pytest.mark.parametrize("path", ["/sessions/s", "/sessions/s/usage"])
+async def test_what_a_model_does_not_report_is_not_told_as_nothing(
+    scene: Scene, browser: httpx.AsyncClient, path: str
+) -> None:
+    """A model of one's own that reports no usage: beside its answers stood "Model calls 0" and "Tokens 0"."""
+    await write_session(scene, "s")
+    state = await scene.sessions.load_state("s")
+    assert state is not None
+    await scene.sessions.save_state("s", state.model_copy(update={"step_count": 3}))
+    page = re.sub(r"<[^>]*>", " ", (await browser.get(path)).text)
+    assert re.search(r"Model calls\s+–|–\s+model calls", page)
+    assert re.search(r"Tokens\s+–|–\s+tokens", page)
+
+
 async def test_a_session_that_is_not_there_is_told(browser: httpx.AsyncClient) -> None:
     """Deleted while its page was open, or a slip in its id."""
     page = await browser.get("/sessions/gone")

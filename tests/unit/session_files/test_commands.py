@@ -120,7 +120,9 @@ def test_statuses_tell_failures_apart(
             await make_session(stores, turns=1)
 
     asyncio.run(make_another())
-    assert call(variables, "export", "nobody").exit_code == ExitStatus.NOT_FOUND
+    found = call(variables, "export", "nobody")
+    assert found.exit_code == ExitStatus.NOT_FOUND
+    assert "check its id, and that the stores are those of its workers" in found.stderr
     assert call(variables, "export", "s", "--redact", "(").exit_code == ExitStatus.USAGE
     assert call(variables, "export", "s", "-o", str(tmp_path / "none" / "s")).exit_code == ExitStatus.USAGE
     assert call(empty, "import", str(damaged)).exit_code == ExitStatus.DAMAGED

@@ -101,6 +101,20 @@ async def test_a_pipe_is_written_to(tmp_path: Path) -> None:
     assert stat.S_ISFIFO(path.stat().st_mode)
 
 
+@pytest.mark.skipif(os.name == "nt", reason="Links need rights there")
+def test_what_a_link_names_is_written(tmp_path: Path) -> None:
+    """Of root, with output that went to a file, an export to /dev/stdout replaced that link by a file."""
+    named, link = tmp_path / "named" / "s.jsonl", tmp_path / "link"
+    named.parent.mkdir()
+    link.symlink_to(named)
+    check_output(link)
+    with open_output(link) as file:
+        file.write(b"x")
+    assert link.is_symlink()
+    assert named.read_bytes() == b"x"
+    assert list_files(named.parent) == [named]
+
+
 def test_where_nothing_can_be_written_is_said_first(tmp_path: Path) -> None:
     """Not after an hour of reading."""
     with pytest.raises(InvalidRequestError, match="create it"):

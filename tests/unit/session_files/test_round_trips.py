@@ -1,6 +1,7 @@
 """Export, import, export: the same bytes, wherever the session is kept, and a session that goes on."""
 
 import asyncio
+import io
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -12,12 +13,18 @@ from hypothesis import strategies as st
 
 from helix_temporal.backends import Backends
 from helix_temporal.client import SessionStores
-from helix_temporal.errors import SessionExistsError, SessionNotFoundError, ThreadExistsError
+from helix_temporal.errors import (
+    InvalidRequestError,
+    SessionExistsError,
+    SessionNotFoundError,
+    ThreadExistsError,
+)
 from helix_temporal.models.checkpoints import NewRun, RunChange, RunRecorded, RunStatus
 from helix_temporal.models.messages import Message, Usage
 from helix_temporal.models.states import CreateSession, SessionStatus
 from helix_temporal.models.stored_messages import EMPTY, Head, StoredMessage
 from helix_temporal.session.record import SessionRecord, Summary, encode_record, parse_record
+from helix_temporal.session_files import export_session
 from helix_temporal.session_files.imports import rename_child
 from helix_temporal.stores.protocols.hot import StepAppend
 from helix_temporal.stores.protocols.threads import OpenThread, ReadPage
@@ -288,6 +295,14 @@ async def test_a_thread_without_a_state_is_a_file() -> None:
         assert (await import_bytes(target, data)).outcome == "imported"
         assert (await import_bytes(target, data)).outcome == "there"
         assert await export_bytes(target) == data
+
+
+async def test_without_a_store_of_sessions_no_children_are_promised() -> None:
+    """From an archive alone, a backup with children had none of them, and the status was 0."""
+    async with open_memory(session_store="none") as source:
+        await _make_workflow_thread(source, SessionRecord(agent="support"))
+        with pytest.raises(InvalidRequestError, match="leave the children out"):
+            await export_session(source, "s", io.BytesIO(), children=True)
 
 
 async def test_places_in_a_stream_that_is_not_there_are_left_out() -> None:
