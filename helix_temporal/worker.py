@@ -471,7 +471,7 @@ def _end_before_serving(number: int, _frame: object) -> NoReturn:
 
 
 def _end_at_once(number: int, _frame: object) -> NoReturn:
-    _end_process(number, b"Ended by a second signal: what was running has not finished, and is run again.\n")
+    _end_process(number, b"Ended at once by a second signal; activities that were running are run again.\n")
 
 
 def _end_process(number: int, said: bytes) -> NoReturn:

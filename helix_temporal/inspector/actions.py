@@ -65,11 +65,12 @@ _NO_CODEC: Final = (
 # Until then the session alone knows of the answer: the stores learn it with the step.
 _AS_IT_WAS: Final = "While other calls of its step wait, this page may show the call as it was."
 OUTCOMES: Final[Mapping[str, Outcome]] = {
-    "approved": Outcome(f"Approved. The tool runs. {_AS_IT_WAS}", "good"),
-    "denied": Outcome(f"Denied. The model is told with its next step. {_AS_IT_WAS}", "good"),
-    "answered": Outcome(f"The result was sent. {_AS_IT_WAS}", "good"),
-    "stopping": Outcome("The turn stops after its present step.", "good"),
-    "aborting": Outcome("The turn is stopped, and leaves nothing in the thread.", "good"),
+    # Of what was done, not of what goes on: a followed page shows it for as long as it is open.
+    "approved": Outcome(f"You approved the call, so that its tool is run. {_AS_IT_WAS}", "good"),
+    "denied": Outcome(f"You denied the call; the model is told so. {_AS_IT_WAS}", "good"),
+    "answered": Outcome(f"You sent the result. {_AS_IT_WAS}", "good"),
+    "stopping": Outcome("You had the turn stop after the step that ran then.", "good"),
+    "aborting": Outcome("You stopped the turn; it leaves nothing in the thread.", "good"),
     "already": Outcome(
         "Somebody answered this call before you. The turn below shows how; nothing was changed.", "wait"
     ),
