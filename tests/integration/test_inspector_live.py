@@ -368,7 +368,7 @@ async def test_an_approval_is_given_on_the_page(
     await wait_for_call(env, desk, "s5", "wipe")
     await follow(page, inspector, "s5")
     await page.get_by_role("button", name="Approve").click()
-    await expect(page.locator(".notice")).to_contain_text("Approved")
+    await expect(page.locator(".notice")).to_contain_text("You approved")
     await expect(page.locator("main")).to_contain_text("it gave: wiped disk")
     await page.reload()
     await expect(page.locator("main")).to_contain_text("it gave: wiped disk")
@@ -387,7 +387,7 @@ async def test_an_approval_that_comes_live_can_be_denied(
     await expect(page.locator(".live-calls")).to_have_count(0)  # the call stands in its turn
     await page.get_by_label("Reason").fill("Not today")
     await page.get_by_role("button", name="Deny").click()
-    await expect(page.locator(".notice")).to_contain_text("Denied")
+    await expect(page.locator(".notice")).to_contain_text("You denied")
     await expect(page.locator("main")).to_contain_text("Not today")
 
 
@@ -406,7 +406,7 @@ async def test_enter_in_the_reason_decides_nothing(
     await box.get_by_label("Reason").fill("Not today")
     await box.get_by_label("Reason").press("Enter")
     await box.get_by_role("button", name="Deny").click()
-    await expect(page.locator(".notice")).to_contain_text("Denied")
+    await expect(page.locator(".notice")).to_contain_text("You denied")
     assert sent.count("POST") == 1
     await expect(page.locator("main")).not_to_contain_text("wiped disk")
 
@@ -422,7 +422,7 @@ async def test_the_second_of_two_tabs_is_told_what_the_first_did(
         await first.goto(address)
         await second.goto(address)
         await first.get_by_role("button", name="Deny").click()
-        await expect(first.locator(".notice")).to_contain_text("Denied")
+        await expect(first.locator(".notice")).to_contain_text("You denied")
         await second.get_by_role("button", name="Approve").click()
         await expect(second.locator(".notice")).to_contain_text("denied this call before you")
         await expect(second.locator("main")).not_to_contain_text("wiped disk")
