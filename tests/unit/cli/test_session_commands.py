@@ -520,6 +520,19 @@ def test_calls_are_found_beside_a_damaged_session(tmp_path: Path, damaged_part: 
     assert "not all of 1 session can be read: calls may be missing.  session 'broken': Store" in found.stderr
 
 
+def test_sums_that_lack_what_cannot_be_read_say_so(tmp_path: Path) -> None:
+    """Zeros beside a session looked like one that has cost nothing."""
+    found = call(make_damaged_session(tmp_path, "usage.body"), "session", "tree", "broken")
+    assert found.exit_code == 0
+    assert "not all tokens and costs of 1 session are in the sums" in found.stderr
+
+
+def test_a_time_that_nobody_measured_is_none_in_sums(tmp_path: Path) -> None:
+    """Calls took no time at all, by the table that had a dash for each tool."""
+    found = call(make_damaged_session(tmp_path, "usage.body"), "session", "usage", "sound")
+    assert "0 ms" not in found.stdout
+
+
 def make_damaged_session(directory: Path, part: str) -> dict[str, str]:
     """Stores with a sound session and a damaged one, which was changed last: a column of this table."""
     variables, (table, column) = variables_of(directory), part.split(".")
