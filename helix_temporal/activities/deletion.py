@@ -20,6 +20,7 @@ from helix_temporal.errors import (
     SessionNotFoundError,
     StoreCorruptError,
     ThreadNotFoundError,
+    UnsupportedFormatError,
 )
 from helix_temporal.models.handles import EraseSessionInput, EraseSessionResult, LeftBehind
 from helix_temporal.models.states import SessionState
@@ -29,15 +30,16 @@ from helix_temporal.stores.protocols.threads import ThreadStore
 from helix_temporal.stores.protocols.usage import UsageStore
 
 _IN_USE = "somebody has opened it since the deletion began; delete it again once it has ended"
-_DAMAGED: Final = (StoreCorruptError, ArchiveCorruptError)
+_UNREADABLE: Final = (StoreCorruptError, ArchiveCorruptError, UnsupportedFormatError)
+"""Damage, and what a newer version wrote, whose workers serve the same queue while it is rolled out."""
 
 
 @contextmanager
-def _unless_damaged(left: list[LeftBehind], what: str, where: str) -> Iterator[None]:
-    """What is damaged stays and is named: the rest of it, and all others, can still be deleted."""
+def _unless_unreadable(left: list[LeftBehind], what: str, where: str) -> Iterator[None]:
+    """What cannot be read stays and is named: the rest of it, and all others, can still be deleted."""
     try:
         yield
-    except _DAMAGED as error:
+    except _UNREADABLE as error:
         activity.logger.warning("session %r: its %s is not deleted: %s", where, what, error)
         if all((each.what, each.where) != (what, where) for each in left):
             left.append(LeftBehind(what=what, where=where, why=f"{error}; then delete it again"))
@@ -71,27 +73,27 @@ class DeletionActivities:
     async def erase(self, request: EraseSessionInput) -> EraseSessionResult:
         """Remove the session from all stores; a repeat finds nothing.
 
-        The state goes after the thread: who repeats it still finds the thread's name there.  What is damaged
-        stays, and is named in the result.
+        The state goes after the thread: who repeats it still finds the thread's name there.  What cannot be
+        read stays, and is named in the result.
         """
         epoch = scheduled_epoch()
         removed: list[str] = []
         left: list[LeftBehind] = []
         async with heartbeat_with_progress(self._beat_every):
             state = None
-            with _unless_damaged(left, "state", request.session_id):
+            with _unless_unreadable(left, "state", request.session_id):
                 if self._sessions is not None:
                     state = await self._sessions.load_state(request.session_id)
             own = None if state is None else state.thread_id
             for thread_id in dict.fromkeys(
                 each for each in (request.thread_id, own, request.session_id) if each is not None
             ):
-                with _unless_damaged(left, "thread", thread_id):
+                with _unless_unreadable(left, "thread", thread_id):
                     await self._erase_thread(thread_id, epoch, removed, left)
-            with _unless_damaged(left, "stream", request.session_id):
+            with _unless_unreadable(left, "stream", request.session_id):
                 if self._streams is not None and await self._streams.delete_stream(request.session_id):
                     removed.append("stream")
-            with _unless_damaged(left, "usage", request.session_id):
+            with _unless_unreadable(left, "usage", request.session_id):
                 if not request.keep_usage and await self._usage.delete(request.session_id):
                     removed.append("usage")
             await self._erase_state(request.session_id, state, epoch, removed, left)
@@ -116,7 +118,7 @@ class DeletionActivities:
             await self._threads.read_facts(thread_id)
         except ThreadNotFoundError:
             return False
-        except _DAMAGED:
+        except _UNREADABLE:
             return True
         return True
 
@@ -133,10 +135,10 @@ class DeletionActivities:
         above = () if state is None else (state.parent_session_id, state.root_session_id)
         for each in above:
             if each is not None:
-                with _unless_damaged(left, "state", each):
+                with _unless_unreadable(left, "state", each):
                     await self._forget_child(self._sessions, each, session_id)
         try:
-            with _unless_damaged(left, "state", session_id):
+            with _unless_unreadable(left, "state", session_id):
                 if await self._sessions.delete_session(session_id, epoch=epoch):
                     removed.append("state")
         except FencedError:

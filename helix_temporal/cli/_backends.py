@@ -76,5 +76,5 @@ def _place_for_database(settings: Settings, use: StoreUse) -> Iterator[Settings]
         with TemporaryDirectory() as directory:
             yield settings.model_copy(update={"data_directory": Path(directory)})
     else:
-        print_note(f"there is no database at {settings.sqlite_file} yet: it is made")
+        print_note(f"there is no database at {settings.sqlite_file} yet: it will be made")
         yield settings

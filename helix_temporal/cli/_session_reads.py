@@ -9,36 +9,21 @@ import typer
 from helix_temporal.agents import Agent
 from helix_temporal.backends import Backends
 from helix_temporal.cli._backends import run_with_backends
+from helix_temporal.cli._ids import check_ids
 from helix_temporal.cli._output import print_warning
 from helix_temporal.cli._store_checks import StoreUse
 from helix_temporal.cli.statuses import ExitStatus
-from helix_temporal.errors import InvalidIdError
 from helix_temporal.models.filter_values import parse_time
-from helix_temporal.models.ids import validate_id
 from helix_temporal.views import SessionViews
 from helix_temporal.views.filters import SessionFilter
 
 R = TypeVar("R")
-
-
-def _check_session_id(session_id: str) -> str:
-    """Refuse what is no id, as of a terminal without UTF-8: no session can have it.
-
-    Raises:
-        BadParameter: It says what is wrong with it.
-    """
-    try:
-        return validate_id(session_id, "session id")
-    except InvalidIdError as error:
-        raise typer.BadParameter(str(error)) from None
-
-
 SessionId = Annotated[
     str,
     typer.Argument(
         metavar="SESSION_ID",
         help="The session; write -- before an id that begins with a dash.",
-        callback=_check_session_id,
+        callback=check_ids("session id"),
     ),
 ]
 User = Annotated[str | None, typer.Option("--user", metavar="ID", help="Of this user.")]

@@ -1,6 +1,7 @@
 """``helix-temporal cleanup``: what the maintenance worker's schedule does, once and from here."""
 
 import asyncio
+import math
 import os
 from collections.abc import Sequence
 from typing import Annotated
@@ -87,10 +88,10 @@ def cleanup(
 
 
 def _by_age(days: float, *, dry_run: bool) -> CleanUpOldInput:
-    milliseconds = int(days * DAY_MS)
-    if milliseconds < 1000:
+    milliseconds = days * DAY_MS
+    if not 1000 <= milliseconds < math.inf:
         raise InvalidConfigError(f"--older-than: {days} days; at least a second expected")
-    return CleanUpOldInput(max_age_ms=milliseconds, dry_run=dry_run)
+    return CleanUpOldInput(max_age_ms=int(milliseconds), dry_run=dry_run)
 
 
 async def _clean_up(

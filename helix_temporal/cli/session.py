@@ -10,6 +10,7 @@ from helix_temporal.cli._output import (
     AsJson,
     Progress,
     Table,
+    count_of,
     format_json,
     format_number,
     format_time,
@@ -315,6 +316,10 @@ def _print_tree(root: SessionBranch) -> None:
     left_out = sum(branch.left_out for _, branch in branches)
     if hidden or left_out:
         print_note(f"{hidden} more may not be seen, {left_out} more are left out")
+    partly = sum(not branch.usage.complete for _, branch in branches)
+    if partly:
+        why = "too many entries to add up, or they cannot be read"
+        print_note(f"not all tokens and costs of {count_of(partly, 'session')} are in the sums: {why}")
 
 
 # ---- usage ------------------------------------------------------------------------------------------
@@ -344,7 +349,7 @@ def _print_usage(sums: UsageSums) -> None:
             ("model calls", format_number(sums.model_calls or None)),
             ("tool calls", f"{sums.calls:,} ended, {sums.failed_calls:,} failed"),
             ("of sub-agents", format_number(sums.sub_agent_calls)),
-            ("time", format_duration(sums.duration_ms)),
+            ("time", format_duration(sums.duration_ms or None)),
             ("first", format_time(sums.first_at)),
             ("last", format_time(sums.last_at)),
         ]

@@ -51,7 +51,7 @@ def calls(
 
     --since and --until are about the time of the call.  Of each call the command is printed that shows what
     the model was given when it made it, or the session's runs where the thread does not have the call any
-    more.  --json prints one call a line.  Exit status 3 where the messages of a session cannot be read.
+    more.  --json prints one call a line.  Exit status 3 where not all of a session can be read.
     """
     wanted = SessionFilter(user_id=user, agent=agent)
     span = parse_span(since, until)

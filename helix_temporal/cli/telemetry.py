@@ -10,6 +10,7 @@ import typer
 from helix_temporal._setting_rules import parse_duration
 from helix_temporal.activities.trace_backfill import BackfillSummary, TraceBackfill
 from helix_temporal.backends import Backends
+from helix_temporal.cli._ids import check_ids
 from helix_temporal.cli._output import AsJson, print_output
 from helix_temporal.cli._store_checks import check_session_store
 from helix_temporal.cli._styles import echo_styled
@@ -31,7 +32,10 @@ def backfill(
     since: Annotated[
         str, typer.Option(metavar="TIME", help="Turns that ended within this time: 30m, 2h, 7d.")
     ],
-    session: Annotated[str | None, typer.Option(metavar="ID", help="Of this session alone.")] = None,
+    session: Annotated[
+        str | None,
+        typer.Option(metavar="ID", help="Of this session alone.", callback=check_ids("session id")),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Tell turns again from the stores: the same spans under the same ids.

@@ -2,12 +2,13 @@
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from enum import StrEnum
-from typing import Annotated, TypeVar
+from typing import Annotated, Final, TypeVar
 
 import typer
 
 from helix_temporal.backends import Backends
 from helix_temporal.cli._backends import run_with_backends
+from helix_temporal.cli._ids import check_ids
 from helix_temporal.cli._output import (
     AsJson,
     format_number,
@@ -27,7 +28,11 @@ from helix_temporal.views.reading import stores_for_reading
 from helix_temporal.views.storage import FoundThread, place_of
 
 R = TypeVar("R")
-ThreadId = Annotated[str, typer.Argument(help="The thread; a session's main thread has the session's id.")]
+_check_ids: Final = check_ids("thread id")
+ThreadId = Annotated[
+    str,
+    typer.Argument(help="The thread; a session's main thread has the session's id.", callback=_check_ids),
+]
 
 
 class Adapter(StrEnum):
@@ -52,7 +57,8 @@ def show(thread_id: ThreadId, *, as_json: AsJson = False) -> None:
 
 def import_v1(
     thread_ids: Annotated[
-        list[str] | None, typer.Argument(metavar="THREAD_ID", help="The threads to take over.")
+        list[str] | None,
+        typer.Argument(metavar="THREAD_ID", help="The threads to take over.", callback=_check_ids),
     ] = None,
     *,
     everything: Annotated[
@@ -88,7 +94,10 @@ def import_v1(
 
 
 def export_v1(
-    thread_ids: Annotated[list[str], typer.Argument(metavar="THREAD_ID", help="The threads to give back.")],
+    thread_ids: Annotated[
+        list[str],
+        typer.Argument(metavar="THREAD_ID", help="The threads to give back.", callback=_check_ids),
+    ],
     *,
     adapter: NamedAdapter = None,
     instructions: Annotated[

@@ -10,6 +10,7 @@ import typer
 
 from helix_temporal.backends import Backends
 from helix_temporal.cli._backends import run_with_backends
+from helix_temporal.cli._ids import check_ids
 from helix_temporal.cli._output import AsJson, print_note, print_output, print_text, print_warning
 from helix_temporal.cli.outputs import ThreadVerdict, Verification
 from helix_temporal.cli.statuses import ExitStatus, sum_statuses
@@ -29,7 +30,9 @@ def verify(
     thread_ids: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="THREAD_ID", help="The threads; a session's main thread has the session's id."
+            metavar="THREAD_ID",
+            help="The threads; a session's main thread has the session's id.",
+            callback=check_ids("thread id"),
         ),
     ] = None,
     *,

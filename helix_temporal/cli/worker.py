@@ -77,11 +77,10 @@ def _import_agents(name: str) -> list[Agent]:
     if not module_name or (colon and not attribute):
         raise InvalidConfigError(f"agents: {name!r} is not MODULE or MODULE:NAME")
     if module_name.endswith(".py") or "/" in module_name or module_name.startswith("."):
-        path = PurePath(module_name).with_suffix("")
-        meant = ".".join(part for part in path.parts if part not in {".", "..", "/"})
-        raise InvalidConfigError(
-            f"agents: {name!r} is a file; name the module, which is {meant!r} where Python finds it"
-        )
+        parts = PurePath(module_name.removesuffix(".py")).parts
+        meant = ".".join(part for part in parts if part not in {".", "..", "/"})
+        named = f", which is {meant!r} where Python finds it" if meant else ""
+        raise InvalidConfigError(f"agents: {name!r} is a path; name the module{named}")
     try:
         module = importlib.import_module(module_name)
         values = [getattr(module, attribute)] if attribute else list(vars(module).values())

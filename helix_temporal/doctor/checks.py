@@ -3,13 +3,14 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, Literal, NamedTuple
+from typing import Annotated, Final, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import AfterValidator, BaseModel, ConfigDict
 from temporalio.service import RPCError, RPCStatusCode
 
 from helix_temporal._futures import discard_error
 from helix_temporal.errors import HelixError, StoreUnavailableError
+from helix_temporal.models.base import storable_text
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +36,8 @@ class Check(BaseModel):
     about: str
     name: str
     status: Status
-    says: str
+    # Paths and servers may have text that JSON cannot hold.
+    says: Annotated[str, AfterValidator(storable_text)]
     away: bool = False
     server: str = ""
 

@@ -93,24 +93,10 @@ def copy_json(value: object, where: str = "$") -> Any:
     return orjson.loads(dump_json(value))
 
 
-def is_too_deep(value: JsonValue) -> bool:
-    """Whether a value is nested deeper than one of a message may be; without recursion, as it may be deep."""
-    level = [value]
-    for _ in range(MAX_DEPTH):
-        level = [item for each in level for item in _list_items(each)]
-    return any(isinstance(each, dict | list) for each in level)
-
-
-def _list_items(value: JsonValue) -> Iterable[JsonValue]:
-    if isinstance(value, dict):
-        return value.values()
-    return value if isinstance(value, list) else ()
-
-
 def parse_json_text(text: str) -> JsonValue:
-    """The object or list that a text holds; None for any other text, and for one that is nested too deeply.
+    """The object or list that a text holds; None for any other text, and for what `check_json` refuses.
 
-    What is deeper can be laid out, checked and written by nothing that is recursive.
+    That can be laid out, checked and written by nothing here.
     """
     if not text.startswith(("{", "[")):
         return None
@@ -118,7 +104,16 @@ def parse_json_text(text: str) -> JsonValue:
         found: JsonValue = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    return None if is_too_deep(found) else found
+    return found if is_accepted_json(found) else None
+
+
+def is_accepted_json(value: object) -> bool:
+    """Whether `check_json` accepts a value."""
+    try:
+        check_json(value)
+    except InvalidMessageError:
+        return False
+    return True
 
 
 def is_same_json(one: object, other: object) -> bool:

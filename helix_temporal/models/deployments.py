@@ -89,7 +89,7 @@ class Deployment:
 
 def digest_location(*parts: object) -> str:
     """The digest of where a store is."""
-    return hashlib.sha256("\0".join(map(str, parts)).encode()).hexdigest()[:8]
+    return hashlib.sha256("\0".join(map(str, parts)).encode(errors="surrogateescape")).hexdigest()[:8]
 
 
 def memo_of(deployment: Deployment) -> dict[str, str] | None:

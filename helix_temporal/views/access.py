@@ -16,6 +16,7 @@ from helix_temporal.stores.protocols.threads import find_facts
 from helix_temporal.views.filters import EVERY_SESSION, Admits, SessionFilter, admits_by
 from helix_temporal.views.models import SessionOverview
 from helix_temporal.views.patience import choose_patience
+from helix_temporal.views.problems import UNREADABLE
 from helix_temporal.views.reading import stores_for_reading
 
 _PARENTS: Final = 1_000
@@ -116,10 +117,16 @@ class ViewedSessions:
         return None if facts is None else state_from_slice(session_id, facts)
 
     async def hide_unseen_id(self, session_id: str | None) -> str | None:
-        """The id of another session that one tells of; None where the viewer may not see that one."""
+        """The id of another session that one tells of; None where the viewer may not see that one.
+
+        Of one that is damaged nobody can tell who may.
+        """
         if session_id is None or self._admits is None:
             return session_id
-        return None if await self.find_state(session_id) is None else session_id
+        try:
+            return None if await self.find_state(session_id) is None else session_id
+        except UNREADABLE:
+            return None
 
     async def show_overview(
         self, session: SessionSummary | SessionState, parents: dict[str, str | None] | None = None

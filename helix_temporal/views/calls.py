@@ -22,6 +22,7 @@ from helix_temporal.views.models import (
     FoundCall,
     SessionOverview,
 )
+from helix_temporal.views.problems import UNREADABLE, describe_problem
 from helix_temporal.views.queries import ListProblems, iterate_sessions
 from helix_temporal.views.thread_parts import MAX_TURNS, read_part
 from helix_temporal.views.turn_pages import hide_session, read_session_facts
@@ -89,27 +90,28 @@ class SearchProblems:
 
     Attributes:
         searched: How many sessions have been looked through.
-        sessions: How many have a thread that cannot be read in full.
+        sessions: Those that cannot be read in full.
         first: What one of them tells.
         listed: Sessions that are not looked through, as lists leave them out.
     """
 
     searched: int = 0
-    sessions: int = 0
+    sessions: set[str] = field(default_factory=set)
     first: str = ""
     listed: ListProblems = field(default_factory=ListProblems)
 
     def add_session(self, session_id: str, problem: str) -> None:
-        """Note that the thread of a session cannot be read in full."""
-        self.sessions += 1
+        """Note that a session cannot be read in full."""
+        self.sessions.add(session_id)
         self.first = self.first or f"session {session_id!r}: {problem}"
 
     def describe(self) -> str | None:
         """In a sentence; None where there are none."""
         if not self.sessions:
             return self.listed.describe()
-        number = "1 session" if self.sessions == 1 else f"{self.sessions:,} sessions"
-        said = f"the messages of {number} cannot all be read: calls may be missing.  {self.first}"
+        count = len(self.sessions)
+        number = "1 session" if count == 1 else f"{count:,} sessions"
+        said = f"not all of {number} can be read: calls may be missing.  {self.first}"
         return "; ".join(filter(None, (said, self.listed.describe())))
 
 
@@ -119,17 +121,21 @@ async def find_calls(
     """Calls in the sessions of a filter, sessions with the newest change first.
 
     A call whose message is in the thread no more, as its turn was aborted or taken back, is told as usage
-    was recorded of it.  So is one of a thread that cannot be read; ``problems`` tells that.
+    was recorded of it.  So is one of a thread that cannot be read; ``problems`` tells that, and of sessions
+    that cannot be read at all.
     """
     async for names in _gather_names(
         iterate_sessions(viewed, _narrow_filter(wanted, calls), problems.listed)
     ):
-        sources = await asyncio.gather(*(_choose_source(viewed, each, calls) for each in names))
+        sources = await asyncio.gather(*(_choose_source(viewed, each, calls, problems) for each in names))
         for session_id, source in zip(names, sources, strict=True):
-            state = None if source is None else await viewed.find_state(session_id)
-            if state is not None:  # else no such call, or deleted since
-                async for found in _find_calls_by(viewed, state, calls, source, problems):
-                    yield found
+            try:
+                state = None if source is None else await viewed.find_state(session_id)
+                if state is not None:  # else no such call, or deleted since
+                    async for found in _find_calls_by(viewed, state, calls, source, problems):
+                        yield found
+            except UNREADABLE as error:
+                problems.add_session(session_id, describe_problem(error))
             problems.searched += 1
 
 
@@ -145,12 +151,18 @@ async def _gather_names(sessions: AsyncIterator[SessionOverview]) -> AsyncIterat
         yield names
 
 
-async def _choose_source(viewed: ViewedSessions, session_id: str, wanted: CallFilter) -> CallSource:
-    """Usage, where any was recorded of the session."""
+async def _choose_source(
+    viewed: ViewedSessions, session_id: str, wanted: CallFilter, problems: SearchProblems
+) -> CallSource:
+    """Usage, where any was recorded of the session, and can be read."""
     if not await viewed.usage.exists(session_id):
         return "thread"
-    async with aclosing(_list_entries(viewed, session_id, wanted)) as entries:
-        return None if await anext(entries, None) is None else "usage"
+    try:
+        async with aclosing(_list_entries(viewed, session_id, wanted)) as entries:
+            return None if await anext(entries, None) is None else "usage"
+    except UNREADABLE as error:
+        problems.add_session(session_id, describe_problem(error))
+        return "thread"
 
 
 async def _list_entries(
@@ -180,7 +192,7 @@ async def find_session_calls(
     viewed: ViewedSessions, state: SessionState, wanted: CallFilter, problems: SearchProblems
 ) -> AsyncIterator[FoundCall]:
     """Calls of one session, as `find_calls` finds them."""
-    source = await _choose_source(viewed, state.session_id, wanted)
+    source = await _choose_source(viewed, state.session_id, wanted, problems)
     async for found in _find_calls_by(viewed, state, wanted, source, problems):
         yield found
 
@@ -323,7 +335,8 @@ class _CallSearch:
             self._note_problem(found.problem)
             if not found.part.messages:
                 return
-            facts, _ = await read_session_facts(self.viewed, self.state, found.part)
+            facts, problem = await read_session_facts(self.viewed, self.state, found.part)
+            self._note_problem(problem)
             turns = build_conversation(found.part, facts, rows=None).turns
             for asked in reversed(_index_calls(turns).values()):
                 at = _time_of(asked.turn)

@@ -1,12 +1,13 @@
 """Calls and results in rows of other systems: their arguments and results, found by the id of the call."""
 
 import json
+from collections import deque
 from collections.abc import Iterator
 from typing import Final
 
 from pydantic import JsonValue
 
-from helix_temporal.models.base import is_too_deep, parse_json_text
+from helix_temporal.models.base import is_accepted_json, parse_json_text
 from helix_temporal.models.messages import Message
 
 _ARGUMENTS: Final = ("arguments", "args", "input", "parameters")
@@ -35,15 +36,15 @@ def _find_value(row: Message, call_id: str | None, name: str | None, keys: tuple
             continue
         found = next((each[key] for key in keys if each.get(key) is not None), None)
         if found is not None:
-            return row.text if is_too_deep(found) else _parse_text(found)
+            return _parse_text(found) if is_accepted_json(found) else row.text
     return None
 
 
 def _walk_objects(value: JsonValue) -> Iterator[dict[str, JsonValue]]:
     """All objects in a value, outer ones first."""
-    waiting: list[JsonValue] = [value]
+    waiting = deque([value])
     while waiting:
-        each = waiting.pop(0)
+        each = waiting.popleft()
         if isinstance(each, dict):
             yield each
             waiting += each.values()

@@ -11,11 +11,14 @@ from helix_temporal.errors import (
     HelixError,
     StoreCorruptError,
     StoreUnavailableError,
+    UnsupportedFormatError,
 )
 
 PARTIAL_READ_ERRORS: Final = (StoreUnavailableError, StoreCorruptError, ArchiveError, ValidationError)
 """What a view tells of in `problem`, and shows the rest."""
 _DAMAGE: Final = (StoreCorruptError, ArchiveCorruptError, ColdRegressedError, ValidationError)
+UNREADABLE: Final = (*_DAMAGE, UnsupportedFormatError)
+"""What is wrong with one session, however often it is read; unlike a store that is away."""
 
 
 def as_store_error(error: Exception, what: str) -> Exception:

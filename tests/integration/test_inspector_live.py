@@ -88,14 +88,26 @@ def speaking(gate: Gate, *pieces: str) -> Callable[[ModelRequest], AsyncIterator
     return speak
 
 
+def saying(text: str) -> Callable[[ModelRequest], AsyncIterator[Any]]:
+    """Says it at once."""
+    gate = Gate()
+    gate.opened.set()
+    return speaking(gate, text)
+
+
+async def begin_session(env: HelixEnv, desk: Desk, session_id: str, turns: int = 1) -> None:
+    """A session with so many turns that have ended; the next ones are answered alike."""
+    desk.streams[session_id] = saying("Hello.")
+    for number in range(1, turns + 1):
+        await env.sessions.ask(session_id, f"m{number}", agent="streaming")
+
+
 async def test_a_turn_is_followed_from_its_first_word_to_the_thread(
     env: HelixEnv, desk: Desk, page: Page, inspector: Inspector
 ) -> None:
     """What is written stands on the page at once, and in the end it is what is stored."""
-    gate, quick = Gate(), Gate()
-    quick.opened.set()
-    desk.streams["s1"] = speaking(quick, "Hello.")
-    await env.sessions.ask("s1", "first", agent="streaming")
+    gate = Gate()
+    await begin_session(env, desk, "s1")
     await follow(page, inspector, "s1")
     desk.streams["s1"] = speaking(gate, "Light <b>shines</b>", " at\r\n night", ".")
     asking = asyncio.create_task(env.sessions.ask("s1", "second", agent="streaming"))
@@ -118,10 +130,7 @@ async def test_a_page_that_stays_open_is_what_a_new_one_would_be(
     env: HelixEnv, desk: Desk, page: Page, inspector: Inspector
 ) -> None:
     """Somebody leaves it on a screen for a day: numbers of turns, sums and status must not stay behind."""
-    gate = Gate()
-    gate.opened.set()
-    desk.streams["open"] = speaking(gate, "Hello.")
-    await env.sessions.ask("open", "m1", agent="streaming")
+    await begin_session(env, desk, "open")
     await follow(page, inspector, "open")
     for number in range(2, 7):
         await env.sessions.ask("open", f"m{number}", agent="streaming")
@@ -139,11 +148,7 @@ async def test_counts_beside_a_conversation_go_on(
     env: HelixEnv, desk: Desk, page: Page, inspector: Inspector
 ) -> None:
     """Sub-agents that came since, and turns to go to; what is being typed meanwhile stays."""
-    gate = Gate()
-    gate.opened.set()
-    desk.streams["counts"] = speaking(gate, "Hello.")
-    for number in range(4):
-        await env.sessions.ask("counts", f"m{number}", agent="streaming")
+    await begin_session(env, desk, "counts", turns=4)
     await follow(page, inspector, "counts")
     await expect(page.locator("#tree-count")).to_have_text("")
     await page.locator("#go-turn").fill("3")
@@ -210,22 +215,18 @@ async def test_a_page_opened_in_the_middle_shows_what_was_said(
 
 async def test_lost_connections_lose_and_double_nothing(env: HelixEnv, desk: Desk, chromium: Browser) -> None:
     """A train in a tunnel: two turns end meanwhile, and a third goes on."""
-    open_gate = Gate()
-    open_gate.opened.set()
-    desk.streams["s3"] = speaking(open_gate, "zero")
-    await env.sessions.ask("s3", "m0", agent="streaming")
+    await begin_session(env, desk, "s3")
     async with (
         inspector_behind_proxy(env.backends) as (inspector, proxy),
         opened_at(chromium, inspector) as (page, _),
     ):
         await follow(page, inspector, "s3")
         proxy.refuse()
-        for number in (1, 2):
-            desk.streams["s3"] = speaking(open_gate, f"answer {number}")
+        for number in (2, 3):
             await env.sessions.ask("s3", f"m{number}", agent="streaming")
         gate = Gate()
         desk.streams["s3"] = speaking(gate, "third begins", " and ends")
-        asking = asyncio.create_task(env.sessions.ask("s3", "m3", agent="streaming"))
+        asking = asyncio.create_task(env.sessions.ask("s3", "m4", agent="streaming"))
         await gate.reached.wait()
         proxy.refuse(False)
         await expect(page.locator("#live-text")).to_have_text("third begins", timeout=20_000)
@@ -246,10 +247,7 @@ async def test_pages_opened_in_the_background_take_no_connection(
     env: HelixEnv, desk: Desk, chromium: Browser, inspector: Inspector
 ) -> None:
     """Eight sessions opened from the list: a browser has six connections, and the seventh page hung."""
-    quick = Gate()
-    quick.opened.set()
-    desk.streams["many"] = speaking(quick, "Hello.")
-    await env.sessions.ask("many", "first", agent="streaming")
+    await begin_session(env, desk, "many")
     before = inspector.app.state.live.count
     async with opened_at(chromium, inspector) as (page, _):
         await page.context.add_init_script(UNSEEN)
@@ -270,10 +268,7 @@ async def test_an_address_with_a_broken_anchor_is_followed(
     env: HelixEnv, desk: Desk, page: Page, inspector: Inspector
 ) -> None:
     """A link that a chat has cut: what cannot be decoded stopped all scripts of the page."""
-    quick = Gate()
-    quick.opened.set()
-    desk.streams["anchor"] = speaking(quick, "Hello.")
-    await env.sessions.ask("anchor", "first", agent="streaming")
+    await begin_session(env, desk, "anchor")
     await page.goto(f"{inspector.address}{session_path(inspector.app, 'anchor')}#turn-%E0")
     await expect(page.locator("#live-status")).to_contain_text("Following")
 
@@ -282,10 +277,7 @@ async def test_a_server_that_is_away_is_told_until_it_is_back(
     env: HelixEnv, desk: Desk, chromium: Browser
 ) -> None:
     """The inspector was ended: a page that says "Following" for an hour is believed."""
-    quick = Gate()
-    quick.opened.set()
-    desk.streams["away"] = speaking(quick, "Hello.")
-    await env.sessions.ask("away", "first", agent="streaming")
+    await begin_session(env, desk, "away")
     async with (
         inspector_behind_proxy(env.backends) as (inspector, proxy),
         opened_at(chromium, inspector) as (page, _),
@@ -301,10 +293,7 @@ async def test_a_server_that_was_started_anew_says_where_the_link_is(
     env: HelixEnv, desk: Desk, chromium: Browser
 ) -> None:
     """It has another token, which only its terminal shows: no patience of the page helps."""
-    quick = Gate()
-    quick.opened.set()
-    desk.streams["anew"] = speaking(quick, "Hello.")
-    await env.sessions.ask("anew", "first", agent="streaming")
+    await begin_session(env, desk, "anew")
     async with (
         inspector_over(env.backends) as inspector,
         opened_at(chromium, inspector) as (page, _),
@@ -321,10 +310,7 @@ async def test_a_page_that_was_refused_its_stream_gets_it_later(
     env: HelixEnv, desk: Desk, page: Page, inspector: Inspector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As many pages as a viewer may follow were open: the next one stayed silent for ever."""
-    quick = Gate()
-    quick.opened.set()
-    desk.streams["full"] = speaking(quick, "Hello.")
-    await env.sessions.ask("full", "first", agent="streaming")
+    await begin_session(env, desk, "full")
     monkeypatch.setattr(live, "MAX_STREAMS", 0)
     await page.goto(inspector.address + session_path(inspector.app, "full"))
     await expect(page.locator("#live-status")).to_contain_text("too many pages")
@@ -334,10 +320,7 @@ async def test_a_page_that_was_refused_its_stream_gets_it_later(
 
 async def test_a_deleted_session_is_told(env: HelixEnv, desk: Desk, page: Page, inspector: Inspector) -> None:
     """Instead of a page that waits for ever."""
-    gate = Gate()
-    gate.opened.set()
-    desk.streams["s4"] = speaking(gate, "Hello.")
-    await env.sessions.ask("s4", "go", agent="streaming")
+    await begin_session(env, desk, "s4")
     await follow(page, inspector, "s4")
     await env.sessions.session("s4").delete()
     await expect(page.locator("#live-status")).to_contain_text("deleted")

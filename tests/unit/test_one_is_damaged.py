@@ -21,7 +21,7 @@ from helix_temporal.models.states import CreateSession, SessionStatus, SubSessio
 from helix_temporal.models.waiting import WakeInput, WakeResult
 from helix_temporal.stores.cleanup import Cleanup
 from helix_temporal.stores.memory.backend import MemoryBackend
-from helix_temporal.stores.sessions import RowSessions
+from helix_temporal.stores.sessions import RowSessions, decisions
 from helix_temporal.stores.sqlite import SqliteBackend
 from helix_temporal.stores.threads.hot_only import HotThreads
 from helix_temporal.testing.contracts._sessions_tools import waiting
@@ -150,27 +150,33 @@ async def test_all_others_that_are_old_are_deleted(place: Place) -> None:
     assert {(each.session_id, each.stage) for each in found.errors} == {(BROKEN, "load")}
 
 
-def deletion(place: Place) -> DeletionActivities:
-    """Beside threads, payloads and usage that are sound."""
+async def erased(store: RowSessions, session_id: str) -> EraseSessionResult:
+    """One attempt of the activity, beside threads, payloads and usage that are sound."""
     memory = MemoryBackend()
-    return DeletionActivities(
-        HotThreads(memory.threads), Payloads(memory.payloads), memory.usage, None, place.store
+    deletion = DeletionActivities(
+        HotThreads(memory.threads), Payloads(memory.payloads), memory.usage, None, store
     )
-
-
-async def erased(place: Place, session_id: str) -> EraseSessionResult:
-    """One attempt of the activity."""
-    environment = ActivityEnvironment()
-    return await environment.run(deletion(place).erase, EraseSessionInput(session_id=session_id))
+    return await ActivityEnvironment().run(deletion.erase, EraseSessionInput(session_id=session_id))
 
 
 async def test_a_deletion_names_the_damaged_one_and_goes_on(place: Place) -> None:
     """Its sub-agents' sessions, which go first, and those above it had stayed as well."""
     await made(place, CreateSession())
-    found = await erased(place, BROKEN)
+    found = await erased(place.store, BROKEN)
     ((what, where, why),) = [(each.what, each.where, each.why) for each in found.left]
     assert (what, where) == ("state", BROKEN)
     assert "delete it again" in why
+
+
+async def test_a_deletion_names_what_a_newer_version_wrote(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that is not rolled out yet took the deletion up, and all of it failed."""
+    store = RowSessions(MemoryBackend().sessions)
+    await store.create_session(BROKEN, CreateSession())
+    monkeypatch.setattr(decisions, "SCHEMA_VERSION", 0)
+    found = await erased(store, BROKEN)
+    ((what, where, why),) = [(each.what, each.where, each.why) for each in found.left]
+    assert (what, where) == ("state", BROKEN)
+    assert "upgrade helix_temporal; then delete it again" in why
 
 
 async def test_a_session_below_a_damaged_one_is_deleted(place: Place) -> None:
@@ -178,7 +184,7 @@ async def test_a_session_below_a_damaged_one_is_deleted(place: Place) -> None:
     below = CreateSession(parent_session_id=BROKEN, root_session_id=BROKEN)
     await place.store.create_session("below", below)
     await made(place, CreateSession())
-    found = await erased(place, "below")
+    found = await erased(place.store, "below")
     assert found.removed == ("state",)
     assert [(each.what, each.where) for each in found.left] == [("state", BROKEN)]
     assert await place.store.load_state("below") is None

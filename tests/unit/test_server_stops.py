@@ -4,12 +4,15 @@ import asyncio
 import os
 import re
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from helix_temporal.web import server_end
+from helix_temporal.web.event_stream import EventStream
 from tests.unit._web import http_client
 
 ROOT = Path(__file__).parents[2]
@@ -62,3 +65,25 @@ async def test_a_server_that_is_told_to_end_does_not_wait_for_open_pages(path: s
     assert "Application shutdown complete" in said
     assert "Traceback" not in said
     assert "ERROR" not in said
+
+
+async def test_a_stream_that_begins_while_the_server_stops_has_a_head(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Behind a middleware that lets others run, its end was sent first: an error of the server's."""
+    monkeypatch.setattr(server_end, "is_server_stopping", lambda: True)
+    sent: list[str] = []
+
+    async def send(message: Any) -> None:
+        await asyncio.sleep(0)
+        sent.append(message["type"])
+
+    async def wait_forever() -> Any:
+        await asyncio.Event().wait()
+
+    async def speak() -> AsyncGenerator[bytes]:
+        yield b"data: x\n\n"
+        await wait_forever()
+
+    await EventStream(speak(), lambda: None)({}, wait_forever, send)
+    assert sent == ["http.response.start", "http.response.body", "http.response.body"]

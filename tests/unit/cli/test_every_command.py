@@ -1,12 +1,13 @@
 """Every command, where something is wrong: it ends by a status of the table, and says why in a line."""
 
+import json
 from pathlib import Path
 from typing import Final
 
 import pytest
 
 from helix_temporal.cli.statuses import ExitStatus
-from tests.unit.cli._stores import call
+from tests.unit.cli._stores import add_session, call, conversation, fill
 
 NOWHERE: Final = {"HELIX_ALLOW_PLAINTEXT": "true", "HELIX_TEMPORAL_ADDRESS": "127.0.0.1:1"}
 COMMANDS: Final = [
@@ -75,3 +76,15 @@ def test_a_damaged_database_is_a_status_of_the_table(arguments: list[str], tmp_p
     found = call({**NOWHERE, "HELIX_DATA_DIRECTORY": str(tmp_path)}, *arguments)
     assert found.exit_code in set(ExitStatus) - {ExitStatus.DONE}
     assert isinstance(found.exception, SystemExit), found.exception
+
+
+@pytest.mark.parametrize("command", ["doctor", "session list", "session show x", "thread show x"])
+def test_a_directory_in_another_encoding_is_one(command: str, tmp_path: Path) -> None:
+    """Linux takes any bytes for a name, and old disks have names in Latin-1."""
+    directory = tmp_path / "d\udce9"
+    stores = {"HELIX_DATA_DIRECTORY": str(directory), "HELIX_COLD_DIRECTORY": str(directory)}
+    directory.mkdir()
+    fill(stores, lambda backends: add_session(backends, "x", *conversation()))
+    found = call({**NOWHERE, **stores}, *command.split(), "--json")
+    assert isinstance(found.exception, SystemExit | None), found.exception
+    assert json.loads(found.stdout)

@@ -520,20 +520,49 @@ def test_what_is_not_known_is_not_printed_as_zero(damaged: dict[str, str]) -> No
 @pytest.mark.parametrize("more", [(), ("--json",), ("--all",), ("--all", "--json")])
 def test_a_list_that_leaves_out_a_damaged_session_is_status_3(tmp_path: Path, more: tuple[str, ...]) -> None:
     """A script that counts sessions would go on with a wrong number."""
-    variables = variables_of(tmp_path)
-
-    async def write(backends: Backends) -> None:
-        await add_session(backends, "sound")
-        await add_session(backends, "broken")
-
-    fill(variables, write)
-    (file,) = tmp_path.rglob("helix.db")
-    with closing(sqlite3.connect(file)) as database, database:
-        database.execute("UPDATE sessions SET summary = X'00' WHERE session_id = 'broken'")
-    found = call(variables, "session", "list", *more)
+    found = call(make_damaged_session(tmp_path, "sessions.summary"), "session", "list", *more)
     assert found.exit_code == 3
     assert "sound" in found.stdout
     assert "1 session is left out of the list" in found.stderr
+
+
+@pytest.mark.parametrize("damaged_part", ["sessions.state", "usage.body"])
+def test_calls_are_found_beside_a_damaged_session(tmp_path: Path, damaged_part: str) -> None:
+    """It ended the search before all sessions that had not been changed since."""
+    found = call(make_damaged_session(tmp_path, damaged_part), "session", "calls", "--json")
+    assert found.exit_code == 3
+    assert "sound" in {json.loads(line)["session_id"] for line in found.stdout.splitlines()}
+    assert "not all of 1 session can be read: calls may be missing.  session 'broken': Store" in found.stderr
+
+
+def test_sums_that_lack_what_cannot_be_read_say_so(tmp_path: Path) -> None:
+    """Zeros beside a session looked like one that has cost nothing."""
+    found = call(make_damaged_session(tmp_path, "usage.body"), "session", "tree", "broken")
+    assert found.exit_code == 0
+    assert "not all tokens and costs of 1 session are in the sums" in found.stderr
+
+
+def test_a_time_that_nobody_measured_is_none_in_sums(tmp_path: Path) -> None:
+    """Calls took no time at all, by the table that had a dash for each tool."""
+    found = call(make_damaged_session(tmp_path, "usage.body"), "session", "usage", "sound")
+    assert "0 ms" not in found.stdout
+
+
+def make_damaged_session(directory: Path, part: str) -> dict[str, str]:
+    """Stores with a sound session and a damaged one, which was changed last: a column of this table."""
+    variables, (table, column) = variables_of(directory), part.split(".")
+
+    async def write(backends: Backends) -> None:
+        for name in ("sound", "broken"):
+            await add_session(backends, name, *conversation())
+            about: dict[str, Any] = {"session_id": name, "timestamp": 1, "tool_name": "weather"}
+            await backends.usage.record_entry(ToolUsageEntry(id="tool/a1.0", tool_call_id="c", **about))
+
+    fill(variables, write)
+    (file,) = directory.rglob("helix.db")
+    with closing(sqlite3.connect(file)) as database, database:
+        database.execute(f"UPDATE {table} SET {column} = X'00' WHERE session_id = 'broken'")
+    return variables
 
 
 def test_a_damaged_thread_is_status_6(damaged: dict[str, str]) -> None:

@@ -174,12 +174,36 @@ def test_a_status_does_not_depend_on_who_reads_the_error(
     assert done.returncode == 4
 
 
-@pytest.mark.parametrize("command", ["show", "tree", "usage", "messages", "turns", "export", "state"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        *(f"session {name}" for name in ("show", "tree", "usage", "messages", "turns", "export", "state")),
+        *(f"thread {name}" for name in ("show", "verify", "import-v1", "export-v1")),
+        "telemetry backfill --since 1h --session",
+    ],
+)
 def test_what_is_no_id_is_refused_by_every_command(stores: dict[str, str], command: str) -> None:
-    """A terminal of another encoding than UTF-8: some said that the session is not there."""
-    found = CliRunner().invoke(app, ["session", command, "\udcff"], env=stores)
+    """A terminal of another encoding than UTF-8: some said that it is not there, others had a traceback."""
+    found = CliRunner().invoke(app, [*command.split(), "\udcff"], env=stores)
     assert (found.exit_code, found.stdout) == (2, "")
-    assert "session id: lone surrogate at 0" in " ".join(found.stderr.replace("│", "").split())
+    assert " id: lone surrogate at 0" in " ".join(found.stderr.replace("│", "").split())
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "cleanup --older-than nan",
+        "cleanup --older-than inf",
+        "telemetry backfill --since 99999999999d",
+        "session context s1 --agents .",
+        "session context s1 --agents /",
+    ],
+)
+def test_a_value_that_no_conversion_takes_is_a_mistake_in_usage(stores: dict[str, str], command: str) -> None:
+    """It was a traceback of Python's own."""
+    found = CliRunner().invoke(app, command.split(), env=stores)
+    assert (found.exit_code, found.stdout) == (2, "")
+    assert isinstance(found.exception, SystemExit)
 
 
 def complete(line: str) -> list[str]:

@@ -3,29 +3,20 @@
 import asyncio
 import re
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 import httpx
 import pytest
-from starlette.applications import Starlette
-from starlette.requests import Request
 
 from helix_temporal.backends import Backends
 from helix_temporal.inspector import Viewer, create_inspector, live, live_looks
 from helix_temporal.inspector.live import live_frame
 from helix_temporal.inspector.shown_place import ShownPlace
 from helix_temporal.models.states import CreateSession, ErrorInfo, SessionStatus
-from helix_temporal.models.streams import (
-    ChunkBase,
-    RunEnded,
-    RunStarted,
-    StepStarted,
-    SubAgentStart,
-    TextChunk,
-)
+from helix_temporal.models.streams import RunEnded, SubAgentStart, TextChunk
 from helix_temporal.settings import Settings
 from helix_temporal.views.filters import SessionFilter
 from tests.unit._web import http_client, served, until
+from tests.unit.inspector._live_streams import BEGIN, following, make_app, read_until, write
 
 
 @pytest.fixture
@@ -38,66 +29,14 @@ async def backends() -> AsyncIterator[Backends]:
     await made.close()
 
 
-def make_app(backends: Backends) -> Starlette:
-    """For viewers who are named by a header."""
-    return create_inspector(backends, authorise=lambda request: Viewer(name=name_of(request)))
-
-
-def name_of(request: Request) -> str:
-    """Who asks."""
-    return request.headers.get("x-viewer", "jo")
-
-
-async def write(backends: Backends, *chunks: ChunkBase) -> None:
-    """Write to the stream as a worker does."""
-    assert backends.streams is not None
-    writer = await backends.streams.create_writer("s1", agent_id="r1", run_id="r1", resume=True)
-    await writer.write_many(chunks)
-
-
 def piece(text: str) -> TextChunk:
     """A piece of the answer."""
     return TextChunk(delta=text, message_id="m1")
 
 
-BEGIN = (RunStarted(turn=1, agent_id="r1"), StepStarted(step_id="s", message_id="m1"))
-
-
-@asynccontextmanager
-async def following(
-    http: httpx.AsyncClient, session_id: str = "s1", **headers: str
-) -> AsyncIterator[tuple[httpx.Response, AsyncIterator[str]]]:
-    """A connection to a session's stream, with its events."""
-    async with http.stream("GET", f"/sessions/{session_id}/live?shown=0", headers=headers) as answer:
-        yield answer, events_of(answer)
-
-
-async def events_of(answer: httpx.Response) -> AsyncIterator[str]:
-    """The blocks between blank lines, the first of which says when to connect again."""
-    read = ""
-    async for text in answer.aiter_text():
-        *whole, read = (read + text).split("\n\n")
-        for each in whole:
-            yield each
-
-
-async def read_until(events: AsyncIterator[str], wanted: str) -> str:
-    """All that comes until this does."""
-    read = ""
-    async for each in events:
-        read += each + "\n\n"
-        if wanted in read:
-            return read
-    raise AssertionError(f"{wanted!r} did not come: {read}")
-
-
-async def test_pieces_come_as_they_are_written(backends: Backends) -> None:
+async def test_pieces_come_as_they_are_written(backends: Backends, http: httpx.AsyncClient) -> None:
     """Each once, and as text."""
-    async with (
-        served(make_app(backends)) as port,
-        http_client(port) as http,
-        following(http) as (answer, events),
-    ):
+    async with following(http) as (answer, events):
         assert answer.headers["content-type"].startswith("text/event-stream")
         assert answer.headers["cache-control"] == "no-store"
         assert "content-security-policy" in answer.headers
@@ -111,35 +50,23 @@ async def test_pieces_come_as_they_are_written(backends: Backends) -> None:
     assert "one" not in second
 
 
-async def test_a_last_event_that_is_none_is_refused(backends: Backends) -> None:
+async def test_a_last_event_that_is_none_is_refused(http: httpx.AsyncClient) -> None:
     """A header of somebody else's making."""
-    async with (
-        served(make_app(backends)) as port,
-        http_client(port) as http,
-        following(http, **{"Last-Event-ID": "1e9"}) as (answer, _),
-    ):
+    async with following(http, **{"Last-Event-ID": "1e9"}) as (answer, _):
         assert answer.status_code == 400
 
 
-async def test_a_page_that_shows_what_is_not_there_is_told_to_load_anew(backends: Backends) -> None:
+async def test_a_page_that_shows_what_is_not_there_is_told_to_load_anew(http: httpx.AsyncClient) -> None:
     """Its turns were taken back meanwhile."""
-    async with (
-        served(make_app(backends)) as port,
-        http_client(port) as http,
-        following(http, **{"Last-Event-ID": "12"}) as (_, events),
-    ):
+    async with following(http, **{"Last-Event-ID": "12"}) as (_, events):
         read = await read_until(events, "event: done")
     assert "may show turns that are not there any more" in read
 
 
-async def test_a_stream_that_begins_anew_is_told(backends: Backends) -> None:
+async def test_a_stream_that_begins_anew_is_told(backends: Backends, http: httpx.AsyncClient) -> None:
     """What the page shows may be void."""
     assert backends.streams is not None
-    async with (
-        served(make_app(backends)) as port,
-        http_client(port) as http,
-        following(http) as (_, events),
-    ):
+    async with following(http) as (_, events):
         await read_until(events, "live-turn")
         await write(backends, *BEGIN, piece("one "))
         await read_until(events, "one ")
@@ -225,13 +152,9 @@ async def test_a_sub_agent_that_may_not_be_seen_is_not_named(backends: Backends)
     assert read.count("helper") >= 2
 
 
-async def test_an_ended_turn_is_told_idle(backends: Backends) -> None:
+async def test_an_ended_turn_is_told_idle(backends: Backends, http: httpx.AsyncClient) -> None:
     """And the form to stop it goes."""
-    async with (
-        served(make_app(backends)) as port,
-        http_client(port) as http,
-        following(http) as (_, events),
-    ):
+    async with following(http) as (_, events):
         await read_until(events, "live-turn")
         await write(backends, *BEGIN, piece("one "))
         await read_until(events, "a turn runs")
@@ -244,15 +167,11 @@ async def test_an_ended_turn_is_told_idle(backends: Backends) -> None:
     [(each, "waiting" if each is SessionStatus.PAUSED else each.value) for each in SessionStatus],
 )
 async def test_a_followed_page_has_the_word_of_a_fresh_one(
-    backends: Backends, status: SessionStatus, word: str
+    backends: Backends, http: httpx.AsyncClient, status: SessionStatus, word: str
 ) -> None:
     """A session that has failed was called idle as soon as it was followed."""
     await backends.sessions.update_status("s1", status)
-    async with (
-        served(make_app(backends)) as port,
-        http_client(port) as http,
-        following(http) as (_, events),
-    ):
+    async with following(http) as (_, events):
         read = await read_until(events, "nothing runs")
         shown = word_of(read)
         assert shown == word_of((await http.get("/sessions/s1")).text)
@@ -266,13 +185,11 @@ def word_of(html: str) -> str:
     return found[1]
 
 
-async def test_a_session_that_fails_while_it_is_followed_says_so(backends: Backends) -> None:
+async def test_a_session_that_fails_while_it_is_followed_says_so(
+    backends: Backends, http: httpx.AsyncClient
+) -> None:
     """Its last chunk tells that nothing runs; the stores tell why."""
-    async with (
-        served(make_app(backends)) as port,
-        http_client(port) as http,
-        following(http) as (_, events),
-    ):
+    async with following(http) as (_, events):
         await read_until(events, "live-turn")
         await write(backends, *BEGIN, piece("one "))
         await read_until(events, ">running<")
@@ -297,15 +214,11 @@ async def fresh_page(backends: Backends) -> str:
 
 
 async def test_a_session_that_is_closed_while_it_is_followed_says_so(
-    backends: Backends, monkeypatch: pytest.MonkeyPatch
+    backends: Backends, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No chunk tells it: the page kept the word and the version from before."""
     monkeypatch.setattr(live_looks, "WHILE_IDLE", 0.2)
-    async with (
-        served(make_app(backends)) as port,
-        http_client(port) as http,
-        following(http) as (_, events),
-    ):
+    async with following(http) as (_, events):
         await read_until(events, "nothing runs")
         await backends.sessions.update_status("s1", SessionStatus.COMPLETED)
         read = await read_until(events, ">completed<")

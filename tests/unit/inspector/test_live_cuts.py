@@ -5,13 +5,10 @@ from collections.abc import AsyncIterator
 
 import httpx
 import pytest
-from starlette.applications import Starlette
 
 from helix_temporal import Backends, Message, Settings
-from helix_temporal.inspector import Viewer, create_inspector
 from helix_temporal.models.states import CreateSession
-from tests.unit._web import http_client, served
-from tests.unit.inspector.test_live import BEGIN, following, read_until, write
+from tests.unit.inspector._live_streams import BEGIN, following, read_until, write
 
 
 def turn(number: int, asked: str) -> list[Message]:
@@ -34,12 +31,6 @@ async def backends() -> AsyncIterator[Backends]:
     await made.close()
 
 
-@pytest.fixture
-async def app(backends: Backends) -> Starlette:
-    """The inspector."""
-    return create_inspector(backends, authorise=lambda request: Viewer())
-
-
 async def place_on_page(http: httpx.AsyncClient, session_id: str = "s1") -> str:
     """What the page gives its stream."""
     found = re.search(r"shown=([^&\"]+)", (await http.get(f"/sessions/{session_id}")).text)
@@ -48,58 +39,57 @@ async def place_on_page(http: httpx.AsyncClient, session_id: str = "s1") -> str:
 
 
 async def test_turns_that_were_replaced_while_nobody_was_connected_are_told(
-    backends: Backends, app: Starlette
+    backends: Backends, http: httpx.AsyncClient
 ) -> None:
     """Rewind and ask, or regenerate: the thread is as long as before, and the page shows what never was."""
-    async with served(app) as port, http_client(port) as http:
-        seen = await place_on_page(http)
-        await backends.sessions.cut_messages("s1", 2)
-        await backends.sessions.append_messages("s1", turn(3, "another"))
-        async with following(http, **{"Last-Event-ID": seen}) as (_, events):
-            assert "Load it anew" in await read_until(events, "event: done")
+    seen = await place_on_page(http)
+    await backends.sessions.cut_messages("s1", 2)
+    await backends.sessions.append_messages("s1", turn(3, "another"))
+    async with following(http, **{"Last-Event-ID": seen}) as (_, events):
+        assert "Load it anew" in await read_until(events, "event: done")
 
 
-async def test_a_session_that_was_deleted_and_begun_again_is_told(backends: Backends, app: Starlette) -> None:
+async def test_a_session_that_was_deleted_and_begun_again_is_told(
+    backends: Backends, http: httpx.AsyncClient
+) -> None:
     """Under its old id, with as many messages, by the same ids."""
-    async with served(app) as port, http_client(port) as http:
-        seen = await place_on_page(http)
-        await backends.sessions.delete_session("s1")
-        await backends.sessions.create_session("s1", CreateSession())
-        await backends.sessions.append_messages("s1", turn(1, "other"))
-        await backends.sessions.append_messages("s1", turn(2, "words"))
-        async with following(http, **{"Last-Event-ID": seen}) as (_, events):
-            assert "Load it anew" in await read_until(events, "event: done")
+    seen = await place_on_page(http)
+    await backends.sessions.delete_session("s1")
+    await backends.sessions.create_session("s1", CreateSession())
+    await backends.sessions.append_messages("s1", turn(1, "other"))
+    await backends.sessions.append_messages("s1", turn(2, "words"))
+    async with following(http, **{"Last-Event-ID": seen}) as (_, events):
+        assert "Load it anew" in await read_until(events, "event: done")
 
 
 async def test_turns_that_are_replaced_while_it_is_followed_are_told(
-    backends: Backends, app: Starlette
+    backends: Backends, http: httpx.AsyncClient
 ) -> None:
     """The next turn's begin is when the stores are looked at."""
-    async with served(app) as port, http_client(port) as http:
-        seen = await place_on_page(http)
-        async with following(http, **{"Last-Event-ID": seen}) as (_, events):
-            await read_until(events, "Following")
-            await backends.sessions.cut_messages("s1", 2)
-            await backends.sessions.append_messages("s1", turn(3, "another"))
-            await write(backends, *BEGIN)
-            assert "Load it anew" in await read_until(events, "event: done")
+    seen = await place_on_page(http)
+    async with following(http, **{"Last-Event-ID": seen}) as (_, events):
+        await read_until(events, "Following")
+        await backends.sessions.cut_messages("s1", 2)
+        await backends.sessions.append_messages("s1", turn(3, "another"))
+        await write(backends, *BEGIN)
+        assert "Load it anew" in await read_until(events, "event: done")
 
 
 @pytest.mark.parametrize("position", ["4", "2", "0"])
-async def test_an_event_of_another_session_is_no_place_in_this_one(app: Starlette, position: str) -> None:
+async def test_an_event_of_another_session_is_no_place_in_this_one(
+    http: httpx.AsyncClient, position: str
+) -> None:
     """One that is lower would have turns on the page twice."""
-    async with served(app) as port, http_client(port) as http:
-        name = (await place_on_page(http, "s2")).partition(".")[2]
-        async with following(http, **{"Last-Event-ID": f"{position}.{name}"}) as (_, events):
-            assert "Load it anew" in await read_until(events, "event: done")
+    name = (await place_on_page(http, "s2")).partition(".")[2]
+    async with following(http, **{"Last-Event-ID": f"{position}.{name}"}) as (_, events):
+        assert "Load it anew" in await read_until(events, "event: done")
 
 
-async def test_turns_that_came_meanwhile_are_added(backends: Backends, app: Starlette) -> None:
+async def test_turns_that_came_meanwhile_are_added(backends: Backends, http: httpx.AsyncClient) -> None:
     """What is on the page still stands in the thread."""
-    async with served(app) as port, http_client(port) as http:
-        seen = await place_on_page(http)
-        await backends.sessions.append_messages("s1", turn(3, "another"))
-        async with following(http, **{"Last-Event-ID": seen}) as (_, events):
-            read = await read_until(events, "Following")
+    seen = await place_on_page(http)
+    await backends.sessions.append_messages("s1", turn(3, "another"))
+    async with following(http, **{"Last-Event-ID": seen}) as (_, events):
+        read = await read_until(events, "Following")
     assert "another" in read
     assert "second" not in read

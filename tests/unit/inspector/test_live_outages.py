@@ -13,8 +13,7 @@ from helix_temporal.inspector import live_looks
 from helix_temporal.models.states import CreateSession
 from helix_temporal.views.models import ConversationPage
 from helix_temporal.views.sessions import SessionViews
-from tests.unit._web import http_client, served
-from tests.unit.inspector.test_live import events_of, make_app, read_until
+from tests.unit.inspector._live_streams import following, read_until
 
 
 class Outage:
@@ -63,63 +62,54 @@ async def link_of_stream(http: httpx.AsyncClient) -> str:
 
 
 async def test_a_store_that_is_away_is_told_and_comes_back(
-    backends: Backends, outage: Outage, monkeypatch: pytest.MonkeyPatch
+    backends: Backends, http: httpx.AsyncClient, outage: Outage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was told as a page that fell behind, and following ended for good."""
     monkeypatch.setattr(live_looks, "WHILE_IDLE", 0.3)
     monkeypatch.setattr(live_looks, "WHILE_UNREAD", 0.3)
-    async with served(make_app(backends)) as port, http_client(port) as http:
-        link = await link_of_stream(http)
-        async with http.stream("GET", link) as answer:
-            events = events_of(answer)
-            await read_until(events, "Following")
-            outage.begin()
-            read = await read_until(events, "no answer from the bucket")
-            assert "Load it anew" not in read
-            assert 'hx-target="#live-turn"' not in read  # what is shown stays
-            outage.end()
-            read = await read_until(events, 'hx-target="#live-problem"')
-            assert "no answer" not in read
-            more = [Message(id="u2", role="user", content="second")]
-            await backends.sessions.append_messages("s1", [*more, Message(id="a2", role="assistant")])
-            assert "second" in await read_until(events, "live-ended")
+    async with following(http, await link_of_stream(http)) as (_, events):
+        await read_until(events, "Following")
+        outage.begin()
+        read = await read_until(events, "no answer from the bucket")
+        assert "Load it anew" not in read
+        assert 'hx-target="#live-turn"' not in read  # what is shown stays
+        outage.end()
+        read = await read_until(events, 'hx-target="#live-problem"')
+        assert "no answer" not in read
+        more = [Message(id="u2", role="user", content="second")]
+        await backends.sessions.append_messages("s1", [*more, Message(id="a2", role="assistant")])
+        assert "second" in await read_until(events, "live-ended")
 
 
 async def test_a_page_that_was_loaded_while_a_store_was_away_is_told_when_it_is_back(
-    backends: Backends, outage: Outage, monkeypatch: pytest.MonkeyPatch
+    http: httpx.AsyncClient, outage: Outage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It has no turns, and nothing said that they were there again."""
     monkeypatch.setattr(live_looks, "AFTER_CHANGE", ())
     monkeypatch.setattr(live_looks, "WHILE_UNREAD", 0.3)
     outage.begin()
-    async with served(make_app(backends)) as port, http_client(port) as http:
-        link = await link_of_stream(http)
-        async with http.stream("GET", link) as answer:
-            events = events_of(answer)
-            await read_until(events, "no answer from the bucket")
-            outage.end()
-            assert "can be read now" in await read_until(events, "event: done")
+    async with following(http, await link_of_stream(http)) as (_, events):
+        await read_until(events, "no answer from the bucket")
+        outage.end()
+        assert "can be read now" in await read_until(events, "event: done")
 
 
 async def test_a_notice_of_the_session_goes_when_its_store_is_back(
-    backends: Backends, outage: Outage, monkeypatch: pytest.MonkeyPatch
+    http: httpx.AsyncClient, outage: Outage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Beside the title it said that not all can be shown, until the page was loaded anew."""
     monkeypatch.setattr(live_looks, "WHILE_IDLE", 0.3)
     monkeypatch.setattr(live_looks, "WHILE_UNREAD", 0.3)
-    async with served(make_app(backends)) as port, http_client(port) as http:
-        link = await link_of_stream(http)
-        async with http.stream("GET", link) as answer:
-            events = events_of(answer)
-            await read_until(events, "Following")
-            outage.begin()
-            await read_until(events, "Not all can be shown")
-            outage.end()
-            assert "Not all" not in await read_until(events, 'hx-target="#session-problem"')
+    async with following(http, await link_of_stream(http)) as (_, events):
+        await read_until(events, "Following")
+        outage.begin()
+        await read_until(events, "Not all can be shown")
+        outage.end()
+        assert "Not all" not in await read_until(events, 'hx-target="#session-problem"')
 
 
 async def test_an_archive_that_tells_no_end_is_not_a_thread_that_was_cut(
-    backends: Backends, monkeypatch: pytest.MonkeyPatch
+    http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The hot store is away, and the archive has turns: where the thread ends nobody knows just now."""
     read_turns = SessionViews.read_turns
@@ -128,15 +118,14 @@ async def test_an_archive_that_tells_no_end_is_not_a_thread_that_was_cut(
         page = await read_turns(views, session_id, **how)
         return page.model_copy(update={"head": None, "problem": "redis: no answer"})
 
-    async with served(make_app(backends)) as port, http_client(port) as http:
-        link = await link_of_stream(http)
-        monkeypatch.setattr(SessionViews, "read_turns", read_archived)
-        async with http.stream("GET", link) as response:
-            assert "Load it anew" not in await read_until(events_of(response), "redis: no answer")
+    link = await link_of_stream(http)
+    monkeypatch.setattr(SessionViews, "read_turns", read_archived)
+    async with following(http, link) as (_, events):
+        assert "Load it anew" not in await read_until(events, "redis: no answer")
 
 
 async def test_turns_that_cannot_be_read_leave_no_gap_on_the_page(
-    backends: Backends, monkeypatch: pytest.MonkeyPatch
+    backends: Backends, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A tab slept, and the archive has what came since: the page went on with the newest turn alone."""
     monkeypatch.setattr(live_looks, "WHILE_UNREAD", 0.3)
@@ -147,16 +136,14 @@ async def test_turns_that_cannot_be_read_leave_no_gap_on_the_page(
         hidden = {"turns": page.turns[-1:], "before": None, "problem": "s3: no answer from the bucket"}
         return page.model_copy(update=hidden)
 
-    async with served(make_app(backends)) as port, http_client(port) as http:
-        link = await link_of_stream(http)
-        for number in range(2, 5):
-            asked = Message(id=f"u{number}", role="user", content=f"question {number}")
-            answer = Message(id=f"a{number}", role="assistant", content="answer")
-            await backends.sessions.append_messages("s1", [asked, answer])
-        monkeypatch.setattr(SessionViews, "read_turns", read_newest)
-        async with http.stream("GET", link) as response:
-            events = events_of(response)
-            assert "question 4" not in await read_until(events, "no answer from the bucket")
-            monkeypatch.setattr(SessionViews, "read_turns", read_turns)
-            read = await read_until(events, "question 4")
-            assert read.index("question 2") < read.index("question 3") < read.index("question 4")
+    link = await link_of_stream(http)
+    for number in range(2, 5):
+        asked = Message(id=f"u{number}", role="user", content=f"question {number}")
+        answer = Message(id=f"a{number}", role="assistant", content="answer")
+        await backends.sessions.append_messages("s1", [asked, answer])
+    monkeypatch.setattr(SessionViews, "read_turns", read_newest)
+    async with following(http, link) as (_, events):
+        assert "question 4" not in await read_until(events, "no answer from the bucket")
+        monkeypatch.setattr(SessionViews, "read_turns", read_turns)
+        read = await read_until(events, "question 4")
+        assert read.index("question 2") < read.index("question 3") < read.index("question 4")

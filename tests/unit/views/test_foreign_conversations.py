@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from helix_temporal.models.base import dump_json
 from tests.unit.models._foreign_rows import CONVERSATIONS
 from tests.unit.models.test_foreign_rows import messages_of
 from tests.unit.views._scene import Scene
@@ -54,3 +55,21 @@ async def test_deep_arguments_of_a_framework_are_shown(
     (turn,) = (await memory_scene.views.read_turns("s1")).turns
     (call,) = [call for each in turn.messages for call in each.calls]
     assert '{"a":{"a":' in str(call.arguments)
+
+
+@pytest.mark.parametrize("value", ["123456789012345678901234567890", r'"\ud83d"', "1e999"])
+@pytest.mark.parametrize("as_text", [True, False])
+async def test_arguments_that_no_store_of_ours_takes_are_shown_as_text(
+    memory_scene: Scene, value: str, *, as_text: bool
+) -> None:
+    """One row ended the list of all calls with a traceback: a long number, or half of a character."""
+    arguments = f'{{"order":{value}}}'
+    written = json.dumps(arguments) if as_text else arguments
+    body = f'{{"type":"function_call","call_id":"a","name":"look","arguments":{written},"id":"fc_a"}}'
+    user, row = messages_of("openai-agents/1", [{"role": "user", "content": "Look"}, {"id": "fc_a"}])
+    writer = await memory_scene.begin()
+    await writer.append(user, row.model_copy(update={"content": body}))
+    page = await memory_scene.views.read_turns("s1")
+    (call,) = [call for each in page.turns[0].messages for call in each.calls]
+    assert call.arguments == (arguments if as_text else body)
+    assert dump_json(call.arguments).decode() in page.model_dump_json()
