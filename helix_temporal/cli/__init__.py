@@ -12,13 +12,15 @@ def main() -> None:
     _open_missing_streams()
     _ignore_lost_reader_of_errors()
     # Not at the top: programs that import this package need not have typer.
+    from helix_temporal.cli._errors import exit_on_system_error  # noqa: PLC0415
     from helix_temporal.cli.commands import app  # noqa: PLC0415
 
     for stream in (sys.stdout, sys.stderr):
         # A terminal that lacks a character is shown its number instead of a traceback.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    app()
+    with exit_on_system_error():
+        app()
 
 
 class _ErrorFile(io.FileIO):

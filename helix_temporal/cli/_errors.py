@@ -48,6 +48,17 @@ def exit_on_error() -> Iterator[None]:
         raise typer.Exit(find_status(error)) from None
 
 
+@contextmanager
+def exit_on_system_error() -> Iterator[None]:
+    """As `exit_on_error` for what is printed before a command begins, such as its help, on a full disk."""
+    try:
+        yield
+    except OSError as error:
+        print_error(error)
+        close_pipe()
+        sys.exit(find_status(error))
+
+
 def is_foreseen(error: BaseException) -> bool:
     """Whether the error's message says all: it is ours, the system's, or an answer of a server."""
     if isinstance(error, BaseExceptionGroup):
@@ -71,7 +82,7 @@ def print_error(error: BaseException) -> None:
 
 
 def close_pipe() -> None:
-    """Write nothing more to a reader that has gone: the interpreter flushes once more when it ends."""
+    """Write nothing more to a reader that has gone, or a full disk: the interpreter flushes when it ends."""
     if sys.__stdout__ is not None and sys.stdout is sys.__stdout__:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())

@@ -2,6 +2,7 @@
 
 import hmac
 import inspect
+import logging
 import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -14,7 +15,10 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.types import Scope
 
+from helix_temporal.errors import InvalidConfigError
 from helix_temporal.views.filters import Admits, SessionFilter
+
+_log = logging.getLogger(__name__)
 
 Action = Literal["approve", "answer", "stop"]
 ACTIONS: Final[frozenset[Action]] = frozenset({"approve", "answer", "stop"})
@@ -30,11 +34,28 @@ class Viewer:
         may: What they may do where actions are on.
         name: For limits per viewer and the log; shown to nobody else.  Without one only the limits of all
             viewers together hold.
+
+    Raises:
+        InvalidConfigError: ``reads`` is neither, ``None`` for example, or is an async function; or ``may``
+            has something else than actions.
     """
 
     reads: SessionFilter | Admits = field(default_factory=SessionFilter)
     may: frozenset[Action] = frozenset()
     name: str = ""
+
+    def __post_init__(self) -> None:
+        # What an application gives is not what the annotations say.
+        reads: object = self.reads
+        may: object = self.may
+        if not isinstance(reads, SessionFilter) and not callable(reads):
+            raise InvalidConfigError(
+                f"Viewer.reads: SessionFilter or a function of a session expected, got {type(reads).__name__}"
+            )
+        if inspect.iscoroutinefunction(reads):
+            raise InvalidConfigError("Viewer.reads: the function must not be async")
+        if isinstance(may, str) or not ACTIONS.issuperset(self.may):
+            raise InvalidConfigError(f"Viewer.may: a set of {sorted(ACTIONS)} expected, got {may!r}")
 
     @property
     def sees_everything(self) -> bool:
@@ -53,10 +74,12 @@ async def find_viewer(authorise: Authorise, request: Request) -> Viewer:
         HTTPException: 403: nobody who may look.
     """
     answer = authorise(request)
-    viewer = await answer if inspect.isawaitable(answer) else answer
-    if not isinstance(viewer, Viewer):
-        raise HTTPException(403)
-    return viewer
+    viewer: object = await answer if inspect.isawaitable(answer) else answer
+    if isinstance(viewer, Viewer):
+        return viewer
+    if viewer is not None:
+        _log.warning("authorise returned %s in place of a Viewer: refused", type(viewer).__name__)
+    raise HTTPException(403)
 
 
 LOOPBACK_NAMES: Final = ("localhost", "127.0.0.1", "[::1]")

@@ -1,10 +1,12 @@
 """Which sessions a viewer may see; a hidden session looks like one that does not exist."""
 
+import inspect
 from typing import Final
 
 from helix_temporal.activities.reads import state_from_slice
 from helix_temporal.client import ReadableStores
 from helix_temporal.errors import (
+    InvalidConfigError,
     InvalidIdError,
     SessionNotFoundError,
 )
@@ -82,8 +84,19 @@ class ViewedSessions:
         return self._admits is None
 
     def is_admitted(self, overview: SessionOverview) -> bool:
-        """Whether the viewer may see the session."""
-        return self._admits is None or self._admits(overview)
+        """Whether the viewer may see the session.
+
+        Raises:
+            InvalidConfigError: The function that says so is async: what it returns would be true for all.
+        """
+        if self._admits is None:
+            return True
+        answer: object = self._admits(overview)
+        if inspect.isawaitable(answer):
+            if inspect.iscoroutine(answer):
+                answer.close()  # or Python warns that nobody awaited it
+            raise InvalidConfigError("the function that says which sessions are seen must not be async")
+        return bool(answer)
 
     async def load_state(self, session_id: str) -> SessionState:
         """A session's state; of one that has only a thread, what that tells.

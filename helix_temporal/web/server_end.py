@@ -2,7 +2,8 @@
 
 uvicorn waits for open responses, without a limit unless it is given one, and only then runs the shutdown of
 the lifespan.  It tells applications nothing; but the handler that it sets for signals is a method of the
-server, and that says whether it should exit.  Other servers give up open responses after some seconds.
+server, and that says whether it should exit.  Other servers cannot be asked, and some of them wait without a
+limit, too: granian, and hypercorn since Python 3.12, as `asyncio.Server.wait_closed` waits for connections.
 """
 
 import asyncio

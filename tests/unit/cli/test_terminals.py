@@ -243,3 +243,20 @@ def test_each_shell_has_its_script(shell: str) -> None:
     found = run(named, "--show-completion", shell)
     assert found.returncode == 0
     assert b"HELIX_TEMPORAL_COMPLETE" in found.stdout
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
+@pytest.mark.parametrize("arguments", [["--help"], ["session", "list", "--help"]])
+def test_help_for_a_full_disk_is_an_error_of_one_line(arguments: list[str]) -> None:
+    """It was a traceback, as no command had begun whose errors are told in a line."""
+    with Path("/dev/full").open("wb") as full:
+        ended = subprocess.run(
+            [sys.executable, "-c", NAMED, *arguments],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            env=environment({}),
+            check=False,
+        )
+
+    assert ended.returncode == 1
+    assert ended.stderr.decode() == "OSError: [Errno 28] No space left on device\n"

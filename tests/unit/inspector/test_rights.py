@@ -3,6 +3,7 @@
 import html
 import re
 from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import httpx
 import pytest
@@ -12,6 +13,7 @@ from starlette.requests import Request
 from starlette.routing import Route
 
 from helix_temporal.backends import Backends
+from helix_temporal.errors import InvalidConfigError
 from helix_temporal.inspector import ACTIONS, Viewer, create_inspector
 from helix_temporal.models.states import CreateSession, PendingClientToolCall, SessionStatus
 from helix_temporal.settings import Settings
@@ -305,3 +307,44 @@ async def test_a_stream_is_not_led_to_a_login(backends: Backends) -> None:
         stream = await browser.get("/sessions/jo-1/live", headers={"Accept": "text/html, text/event-stream"})
     assert (page.status_code, page.headers["location"]) == (303, "/login")
     assert (stream.status_code, stream.headers.get("location")) == (403, None)
+
+
+class AsyncAnswer:
+    """Would say no of every session, to who awaits it."""
+
+    async def __call__(self, session: object) -> bool:
+        """As a filter that must not be async."""
+        return False
+
+
+@pytest.mark.parametrize("reads", [None, {"tenant": "a"}, AsyncAnswer().__call__, AsyncAnswer()])
+async def test_rights_that_say_nothing_show_no_session(backends: Backends, reads: Any) -> None:
+    """A login that finds no filter, and an async function, must not show everybody everything."""
+    app = make_app(backends, lambda request: Viewer(reads=reads))
+
+    async with asking(app) as browser:
+        pages = [await browser.get(path) for path in ("/", f"/sessions/ann-{SECRET}")]
+
+    assert [page.status_code for page in pages] == [500, 500]
+    assert all(SECRET not in page.text.replace(f"ann-{SECRET}", "") for page in pages)
+
+
+@pytest.mark.parametrize("may", ["approve", ["aprove"]])
+def test_actions_that_nobody_knows_are_refused(may: Any) -> None:
+    """A misspelt right is an error where it is given, not a form that is missing."""
+    with pytest.raises(InvalidConfigError, match=r"Viewer\.may: a set of .*'approve'"):
+        Viewer(may=may)
+
+
+@pytest.mark.parametrize("answer", [True, {"name": "jo"}, Viewer])
+async def test_an_answer_that_is_no_viewer_is_refused_and_logged(
+    backends: Backends, answer: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Who sees 403 on every page finds the reason in the log."""
+    app = make_app(backends, lambda request: answer)
+
+    async with asking(app) as browser:
+        page = await browser.get("/")
+
+    assert page.status_code == 403
+    assert f"authorise returned {type(answer).__name__} in place of a Viewer" in caplog.text
