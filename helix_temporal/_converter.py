@@ -238,7 +238,7 @@ def _reads_for_client() -> bool:
     """Whether a client reads, rather than a worker.
 
     In a worker an error of the pack's would end the session or the call; any other has its task tried again,
-    and a worker that has the codec goes on.
+    perhaps by a worker that has the codec.  To a tool that is one of its attempts.
     """
     try:
         asyncio.get_running_loop()
