@@ -170,6 +170,7 @@ class UsageLog:
     entry, of the first attempt that came to its end, of the last one if all failed, or of the result that it
     was given instead; what the tool used of models is another, under the tool's name.  A worker that is
     killed between a failure that it tells and Temporal's hearing of it leaves the entry of that failure.
+    A failure of an attempt that has timed out meanwhile is not recorded: another attempt may do better.
 
     Args:
         store: None where nothing is recorded.
