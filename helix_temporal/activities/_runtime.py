@@ -122,12 +122,15 @@ class _Beats:
         return (*self._last, self._names) if self._last else ()
 
 
-async def is_current_attempt() -> bool:
+async def is_current_attempt(seconds: float | None = None) -> bool:
     """Whether Temporal still waits for this attempt: that of a frozen worker may have timed out meanwhile.
 
     True where Temporal does not say otherwise within a second, and outside of an activity.
+
+    Args:
+        seconds: For which the attempt has run; within its time limits Temporal is not asked.
     """
-    if not activity.in_activity():
+    if not activity.in_activity() or (seconds is not None and _is_within_limits(seconds)):
         return True
     try:
         client = activity.client()
@@ -141,6 +144,12 @@ async def is_current_attempt() -> bool:
     except RPCError as error:
         return error.status != RPCStatusCode.NOT_FOUND
     return True
+
+
+def _is_within_limits(seconds: float) -> bool:
+    info = activity.info()
+    limits = (info.heartbeat_timeout, info.start_to_close_timeout)
+    return all(each is None or seconds < each.total_seconds() for each in limits)
 
 
 @contextlib.asynccontextmanager

@@ -201,9 +201,12 @@ class ToolRunner:
                 async with self._used.recording_failed_tool(request, time.monotonic() - began):
                     await live.tell_end(ToolOutcome(tell_tool_failure(text), is_error=True))
             raise failure from None
-        async with self._used.recording_tool(request, outcome, time.monotonic() - began, counts):
+        took = time.monotonic() - began
+        current = await is_current_attempt(took)
+        async with self._used.recording_tool(request, outcome, took, counts, current=current):
             result = await self._keep_result(tool, request, outcome)
-            await live.tell_end(outcome)
+            if current:
+                await live.tell_end(outcome)
         return result
 
     def _limit_result(self, tool: Tool, outcome: ToolOutcome) -> ToolOutcome:

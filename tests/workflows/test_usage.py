@@ -98,6 +98,26 @@ async def test_a_failure_of_an_attempt_that_has_timed_out_is_not_told(
     assert [each.success for each in told if isinstance(each, ToolEnd)] == [True]
 
 
+async def test_a_success_of_an_attempt_that_has_timed_out_is_not_told(
+    stand: Stand, desk: Desk, sid: str
+) -> None:
+    """Its result is not taken: the call failed, as the next attempt says."""
+
+    def act(what: str, context: ToolContext) -> str:
+        if context.attempt == 1:
+            time.sleep(4)  # the worker beats no more, for twice the time-out
+            return what
+        raise ApplicationError("no such account", non_retryable=True)
+
+    desk.acts[sid] = act
+    desk.scripts[sid] = first_tools_then("done", "x")
+    await stand.sessions.ask(sid, "go", agent="main")
+    assert len(desk.contexts[sid]) == 2
+    assert counted((await sums(stand, sid)).tool_stats) == (1, 0, 1)
+    told = [each.chunk async for each in stand.sessions.stream(sid, until="turn")]
+    assert [each.success for each in told if isinstance(each, ToolEnd)] == [False]
+
+
 async def test_calls_that_people_answer_are_recorded(stand: Stand, desk: Desk, sid: str) -> None:
     """No worker ran them; the step that takes their answers tells."""
     desk.scripts[sid] = asks_once(LOCATE, WIPE, WIPE, ACT)
