@@ -16,8 +16,10 @@ from typing import Any, Final, Literal, ParamSpec, TypeVar, get_type_hints
 
 from pydantic import ValidationError
 from temporalio import activity
+from temporalio.client import AsyncActivityCancelledError
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
+from temporalio.service import RPCError, RPCStatusCode
 
 from helix_temporal._failures import describe_failure, text_of_failure
 from helix_temporal.errors import (
@@ -43,6 +45,7 @@ _log = logging.getLogger(__name__)
 
 MICROSECONDS: Final = 1_000_000
 _NAMES_IN_BEAT: Final = 500
+_LONGEST_LOOK: Final = timedelta(seconds=1)
 
 
 def scheduled_epoch() -> int:
@@ -117,6 +120,36 @@ class _Beats:
     def details(self) -> Sequence[Any]:
         """What was moved last, its number, its bytes, and the names that need not be moved again."""
         return (*self._last, self._names) if self._last else ()
+
+
+async def is_current_attempt(seconds: float | None = None) -> bool:
+    """Whether Temporal still waits for this attempt: that of a frozen worker may have timed out meanwhile.
+
+    True where Temporal does not say otherwise within a second, and outside of an activity.
+
+    Args:
+        seconds: For which the attempt has run; within its time limits Temporal is not asked.
+    """
+    if not activity.in_activity() or (seconds is not None and _is_within_limits(seconds)):
+        return True
+    try:
+        client = activity.client()
+    except RuntimeError:  # as in tests of an activity alone
+        return True
+    try:
+        attempt = client.get_async_activity_handle(task_token=activity.info().task_token)
+        await attempt.heartbeat(rpc_timeout=_LONGEST_LOOK)
+    except AsyncActivityCancelledError:  # asked to end, and waited for
+        return True
+    except RPCError as error:
+        return error.status != RPCStatusCode.NOT_FOUND
+    return True
+
+
+def _is_within_limits(seconds: float) -> bool:
+    info = activity.info()
+    limits = (info.heartbeat_timeout, info.start_to_close_timeout)
+    return all(each is None or seconds < each.total_seconds() for each in limits)
 
 
 @contextlib.asynccontextmanager

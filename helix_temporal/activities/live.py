@@ -252,7 +252,8 @@ def _tool_end(result: Message) -> Keyed:
     if result.is_error:
         fields = {"success": False, "error": result.text[:SHOWN]}
     end = streams.ToolEnd(tool_call_id=result.tool_call_id or "", message_id=_asked_by(result.id), **fields)
-    return Keyed(end, f"call/{result.id}/end")
+    # A name for each outcome: a call that failed for good may run again after a reset, and work.
+    return Keyed(end, f"call/{result.id}/{'failed' if result.is_error else 'end'}")
 
 
 def _field_or_size(field: str, value: Any, instead: Any) -> dict[str, Any]:

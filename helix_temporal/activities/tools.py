@@ -19,6 +19,7 @@ from helix_temporal.activities._runtime import (
     heartbeat_with_progress,
     is_bug,
     is_cancellation,
+    is_current_attempt,
     raise_application_errors,
     repeat_while_away,
     with_text,
@@ -195,13 +196,17 @@ class ToolRunner:
             activity.logger.warning("tool %s failed", tool.name, exc_info=error)
             text = f"tool {tool.name!r}: {describe_failure(error, hides=hides)}"
             failure = _describe_attempt(error, text, number)
-            if _is_last(tool, failure, number):
+            # Of an attempt that has timed out, the next one tells how the call ended.
+            if _is_last(tool, failure, number) and await is_current_attempt():
                 async with self._used.recording_failed_tool(request, time.monotonic() - began):
                     await live.tell_end(ToolOutcome(tell_tool_failure(text), is_error=True))
             raise failure from None
-        async with self._used.recording_tool(request, outcome, time.monotonic() - began, counts):
+        took = time.monotonic() - began
+        current = await is_current_attempt(took)
+        async with self._used.recording_tool(request, outcome, took, counts, current=current):
             result = await self._keep_result(tool, request, outcome)
-            await live.tell_end(outcome)
+            if current:
+                await live.tell_end(outcome)
         return result
 
     def _limit_result(self, tool: Tool, outcome: ToolOutcome) -> ToolOutcome:

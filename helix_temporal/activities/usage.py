@@ -170,6 +170,7 @@ class UsageLog:
     entry, of the first attempt that came to its end, of the last one if all failed, or of the result that it
     was given instead; what the tool used of models is another, under the tool's name.  A worker that is
     killed between a failure that it tells and Temporal's hearing of it leaves the entry of that failure.
+    The end of an attempt that has timed out meanwhile is not recorded: another one's result counts.
 
     Args:
         store: None where nothing is recorded.
@@ -191,11 +192,23 @@ class UsageLog:
         )
 
     def recording_tool(
-        self, request: ToolInput, outcome: ToolOutcome, seconds: float, counts: "ToolCounts | None" = None
+        self,
+        request: ToolInput,
+        outcome: ToolOutcome,
+        seconds: float,
+        counts: "ToolCounts | None" = None,
+        *,
+        current: bool = True,
     ) -> AbstractAsyncContextManager[None]:
-        """Record a tool that has run for so long, and what it counted itself, while its result is kept."""
+        """Record a tool that has run for so long, and what it counted itself, while its result is kept.
+
+        Of an attempt that has timed out (``current`` is false) what its models used: that was paid for.
+        """
         own = [] if counts is None else counts.build_entries(request)
-        return self._record_alongside(request.session_id, [*_of_tool(request, outcome, seconds), *own])
+        entries = [*_of_tool(request, outcome, seconds), *own]
+        if not current:
+            entries = [each for each in entries if isinstance(each, TokenUsageEntry)]
+        return self._record_alongside(request.session_id, entries)
 
     def recording_failed_tool(self, request: ToolInput, seconds: float) -> AbstractAsyncContextManager[None]:
         """Record a tool whose last attempt has failed, after so long: its error is not held up by it."""

@@ -53,6 +53,8 @@ def run_with_backends(
 async def check_servers(backends: Backends, use: StoreUse) -> None:
     """Refuse servers that would lose what is written, as a worker does when it starts.
 
+    Say it where a database will be made.
+
     Raises:
         UnsafeRedisPolicyError, UnsupportedServerError, SchemaVersionError, StoreUnavailableError, …: As
             `Backends.check`; an archive that is away and not required is not used, and is no error.
@@ -60,6 +62,8 @@ async def check_servers(backends: Backends, use: StoreUse) -> None:
     if use is StoreUse.TRIAL:
         await backends.hot.check()
     elif use is StoreUse.WRITING:
+        if is_database_missing(backends.settings):
+            print_note(f"there is no database at {backends.settings.sqlite_file} yet: it is made")
         for check in backends.list_checks().values():
             await check()
         if not backends.needs_archive and (later := await check_now_or_later(backends)):
@@ -68,13 +72,10 @@ async def check_servers(backends: Backends, use: StoreUse) -> None:
 
 @contextmanager
 def _place_for_database(settings: Settings, use: StoreUse) -> Iterator[Settings]:
-    """Say it where a database will be made; a trial gets one that is empty, too, and is gone afterwards."""
-    if not is_database_missing(settings):
-        yield settings
-    elif use is StoreUse.TRIAL:
+    """For a trial without a database one that is empty, which is gone afterwards; else the settings' own."""
+    if use is StoreUse.TRIAL and is_database_missing(settings):
         print_note(f"there is no database at {settings.sqlite_file} yet")
         with TemporaryDirectory() as directory:
             yield settings.model_copy(update={"data_directory": Path(directory)})
     else:
-        print_note(f"there is no database at {settings.sqlite_file} yet: it will be made")
         yield settings

@@ -6,7 +6,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
-from functools import partial
 from pathlib import Path
 from typing import Annotated, BinaryIO, Final, cast
 
@@ -139,13 +138,18 @@ def import_session(
 
     async def take_in(backends: Backends) -> Imported:
         with open_progress() as line:
+
+            async def check() -> None:
+                line.clear()  # a note may follow
+                await check_servers(backends, use)
+
             units = {"verify": "bytes", "import": "messages"}
             return await make_session(
                 backends,
                 opened,
                 new_id=new_id,
                 dry_run=dry_run,
-                when_verified=partial(check_servers, backends, use),
+                when_verified=check,
                 progress=lambda what, done, total: line.show(what, done, total, units[what]),
             )
 

@@ -618,3 +618,5 @@ def _check_portable(number: int, found: SessionState | SessionRecord, portable: 
 def _check_state_head(number: int, part: FileSession, state: SessionState) -> None:
     if state.head.position > part.messages:
         raise damage(number, f"the state ends at {state.head.position}, the messages at {part.messages}")
+    if state.head.position == 0 and state.head.last_id:
+        raise damage(number, "the state names a message in front of the first")

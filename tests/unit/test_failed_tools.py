@@ -145,6 +145,21 @@ async def test_the_next_step_tells_and_counts_it_no_second_time() -> None:
     assert await place.usage.get_entries("s") == [before]
 
 
+async def test_a_call_that_runs_again_and_works_is_told_as_done() -> None:
+    """A reset to before its failure runs it again, under the same name: whoever follows learns the result."""
+    place = Place()
+    await place.fail(carrier(OSError("no route"), attempts=1), 1)
+
+    @tool(name="carrier")
+    def works() -> str:
+        """Ask the carrier."""
+        return "here"
+
+    for _ in range(2):
+        await place.runner.run(works, REQUEST, number=1)
+    assert [(call, success) for call, success, _ in place.told()] == [("c1", False), ("c1", True)]
+
+
 class Broken(MemoryUsage):
     """Takes nothing."""
 

@@ -1,9 +1,13 @@
 """What the usage store has of tools: each call once, with what it used of models, up to the root session."""
 
+import time
+
 import pytest
+from temporalio.exceptions import ApplicationError
 
 from helix_temporal.agents import ToolContext, ToolOutcome
 from helix_temporal.models.messages import Usage
+from helix_temporal.models.streams import ToolEnd
 from helix_temporal.models.usage import CallStats, TokenUsageEntry, ToolUsageEntry, UsageRollup
 from helix_temporal.models.waiting import ToolApproval
 from tests.workflows._desk import Desk, calls, first_tools_then
@@ -72,6 +76,46 @@ async def test_a_call_that_works_the_second_time_is_one(stand: Stand, desk: Desk
     desk.scripts[sid] = first_tools_then("done", "x")
     await stand.sessions.ask(sid, "go", agent="main")
     assert counted((await sums(stand, sid)).tool_stats) == (1, 1, 0)
+
+
+async def test_a_failure_of_an_attempt_that_has_timed_out_is_not_told(
+    stand: Stand, desk: Desk, sid: str
+) -> None:
+    """A frozen worker goes on with it while the next attempt works: that one says how the call ended."""
+
+    def act(what: str, context: ToolContext) -> str:
+        if context.attempt == 1:
+            time.sleep(4)  # the worker beats no more, for twice the time-out
+            raise ApplicationError("no such account", non_retryable=True)
+        return what
+
+    desk.acts[sid] = act
+    desk.scripts[sid] = first_tools_then("done", "x")
+    await stand.sessions.ask(sid, "go", agent="main")
+    assert len(desk.contexts[sid]) == 2
+    assert counted((await sums(stand, sid)).tool_stats) == (1, 1, 0)
+    told = [each.chunk async for each in stand.sessions.stream(sid, until="turn")]
+    assert [each.success for each in told if isinstance(each, ToolEnd)] == [True]
+
+
+async def test_a_success_of_an_attempt_that_has_timed_out_is_not_told(
+    stand: Stand, desk: Desk, sid: str
+) -> None:
+    """Its result is not taken: the call failed, as the next attempt says."""
+
+    def act(what: str, context: ToolContext) -> str:
+        if context.attempt == 1:
+            time.sleep(4)  # the worker beats no more, for twice the time-out
+            return what
+        raise ApplicationError("no such account", non_retryable=True)
+
+    desk.acts[sid] = act
+    desk.scripts[sid] = first_tools_then("done", "x")
+    await stand.sessions.ask(sid, "go", agent="main")
+    assert len(desk.contexts[sid]) == 2
+    assert counted((await sums(stand, sid)).tool_stats) == (1, 0, 1)
+    told = [each.chunk async for each in stand.sessions.stream(sid, until="turn")]
+    assert [each.success for each in told if isinstance(each, ToolEnd)] == [False]
 
 
 async def test_calls_that_people_answer_are_recorded(stand: Stand, desk: Desk, sid: str) -> None:

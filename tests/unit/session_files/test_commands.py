@@ -140,6 +140,7 @@ def test_a_damaged_file_makes_no_database(variables: dict[str, str], tmp_path: P
     damaged = call({"HELIX_DATA_DIRECTORY": str(target)}, "import", str(file))
     assert damaged.exit_code == ExitStatus.DAMAGED
     assert list(target.iterdir()) == []
+    assert "it is made" not in damaged.stderr
 
 
 @pytest.mark.parametrize("name", ["jsonl", "md", "openai", "af"])

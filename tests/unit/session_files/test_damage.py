@@ -180,6 +180,10 @@ DAMAGES: Final[dict[str, tuple[Damage, str]]] = {
         change_line(2, set_field("session", "state", {"head": {"position": 9, "last_id": "x"}})),
         "line 2: the state ends at 9",
     ),
+    "a state in front of the messages": (
+        change_line(2, set_field("session", "state", {"head": {"position": 0, "last_id": "x"}})),
+        "line 2: the state names a message in front of the first",
+    ),
     "a thread that is another's": (
         change_line(2, lambda plain: plain["session"]["state"].update(thread_id="bobs")),
         "line 2: no session of a file: thread_id: a session in a file has its own thread",
