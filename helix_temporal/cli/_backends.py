@@ -53,7 +53,7 @@ def run_with_backends(
 async def check_servers(backends: Backends, use: StoreUse) -> None:
     """Refuse servers that would lose what is written, as a worker does when it starts.
 
-    Say it where a database will be made.
+    Note that a database will be made, where there is none.
 
     Raises:
         UnsafeRedisPolicyError, UnsupportedServerError, SchemaVersionError, StoreUnavailableError, …: As
