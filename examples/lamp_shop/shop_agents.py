@@ -199,7 +199,7 @@ class Clerk:
 class Summariser:
     """Sums conversations up."""
 
-    async def generate(self, _request: ModelRequest) -> ModelResponse:
+    async def generate(self, request: ModelRequest) -> ModelResponse:  # noqa: ARG002 (always the same)
         """Always the same."""
         return ModelResponse(
             "The customer bought five LUX-20 (order 4711) on 21 November. Dimming is answered; the parcel "
