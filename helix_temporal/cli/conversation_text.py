@@ -63,8 +63,8 @@ def describe_turn(turn: ConversationTurn) -> str:
 def describe_lost(attempt: TurnAttempt) -> str:
     """A run whose messages are not in the thread: why, and what it used all the same."""
     why = attempt.reason or (attempt.error and f"{attempt.error.type}: {attempt.error.message}") or ""
-    if attempt.is_taken_back:
-        why = "taken back later"
+    if attempt.is_gone:
+        why = "taken back or lost later"
     tokens = sum(call.tokens.total for call in attempt.model_calls)
     used = f", {tokens:,} tokens" if tokens else ""
     return (

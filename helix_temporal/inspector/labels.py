@@ -120,8 +120,8 @@ def find_reason(attempt: TurnAttempt) -> str:
     """Why a run ended as it did, where that says more than its status; empty where it doesn't."""
     if attempt.error is not None and not attempt.kept:
         return attempt.error.message
-    if attempt.is_taken_back:
-        return "taken back later"
+    if attempt.is_gone:
+        return "taken back or lost later"
     plain = {attempt.status.value, "suspended", "completed", "failed"}
     return attempt.reason if attempt.reason and attempt.reason not in plain else ""
 

@@ -287,8 +287,8 @@ class TurnAttempt(View):
     model_calls: tuple[ModelCall, ...] = ()
 
     @property
-    def is_taken_back(self) -> bool:
-        """Whether it ended whole, and its turn was taken back later (`rewind`, `edit`, `regenerate`)."""
+    def is_gone(self) -> bool:
+        """Whether it ended whole, and its turn was taken back (`rewind`, `edit`, …) or lost since."""
         return self.status is RunStatus.COMPLETED and not self.kept
 
     @property

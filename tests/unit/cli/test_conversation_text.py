@@ -102,7 +102,7 @@ def test_a_turn_that_was_taken_back_is_told_so(capsys: pytest.CaptureFixture[str
     )
     print_turn(a_turn(user("Hi"), attempts=(lost,)))
     assert capsys.readouterr().out.splitlines()[1] == (
-        "  discarded: run r1 of turn 2, completed (taken back later), 1 step"
+        "  discarded: run r1 of turn 2, completed (taken back or lost later), 1 step"
     )
 
 

@@ -27,7 +27,7 @@ def test_an_error_is_told_with_its_type_once() -> None:
 def test_a_turn_that_was_taken_back_is_told_so() -> None:
     """After a rewind each said "Discarded attempt … completed", and nothing said why."""
     lost = attempt(kept=False, status=RunStatus.COMPLETED, reason="completed")
-    assert labels.find_reason(lost) == "taken back later"
+    assert labels.find_reason(lost) == "taken back or lost later"
     assert not labels.find_reason(attempt(status=RunStatus.COMPLETED, reason="completed"))
 
 
