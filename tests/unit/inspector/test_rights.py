@@ -329,7 +329,7 @@ async def test_rights_that_say_nothing_show_no_session(backends: Backends, reads
     assert all(SECRET not in page.text.replace(f"ann-{SECRET}", "") for page in pages)
 
 
-@pytest.mark.parametrize("may", ["approve", ["aprove"]])
+@pytest.mark.parametrize("may", ["approve", ["approves"]])
 def test_actions_that_nobody_knows_are_refused(may: Any) -> None:
     """A misspelt right is an error where it is given, not a form that is missing."""
     with pytest.raises(InvalidConfigError, match=r"Viewer\.may: a set of .*'approve'"):
