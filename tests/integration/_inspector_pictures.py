@@ -1,6 +1,8 @@
-"""``python -m tests.integration._inspector_pictures [PAGE …]``: makes docs/images/inspector/ anew.
+"""Makes docs/images/inspector/ anew: pictures of the pages over the sessions of examples/lamp_shop.
 
-Pictures of the pages over the sessions of `_shop`: light, dark, and as narrow as a phone.
+Light, dark, and as narrow as a phone::
+
+    PYTHONPATH=examples/lamp_shop python -m tests.integration._inspector_pictures [PAGE …]
 """
 
 import asyncio
