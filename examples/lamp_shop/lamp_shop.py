@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import Final
@@ -28,12 +29,9 @@ async def inspect() -> None:
         cwd=HERE,
         start_new_session=True,  # Ctrl-C is for this program, which then ends the inspector
     )
-    try:
-        await inspector.wait()
-    finally:
-        if inspector.returncode is None:
-            inspector.terminate()
-            await inspector.wait()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, inspector.terminate)
+    await inspector.wait()
 
 
 async def main() -> None:

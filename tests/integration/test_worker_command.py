@@ -195,7 +195,8 @@ async def test_a_store_that_is_away_is_a_few_lines_of_the_log(
         process = start(shop, named, "worker", "shop")
         output = ""
         try:
-            await asyncio.to_thread(wait_until_healthy, named)
+            # Serving, not merely alive: without its stores a worker waits, and asks for no work.
+            output += await asyncio.to_thread(read_until, process, ": namespace ")
             client, _ = await connect(Settings.from_env(variables))
             sessions = SessionClient(client, task_queue=queue)
             proxy.refuse()
