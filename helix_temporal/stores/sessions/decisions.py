@@ -158,7 +158,8 @@ class SeenSession:
     """A view with its state decoded.
 
     Attributes:
-        looked_at: When the store was asked, by this process's clock that never goes back, in seconds.
+        looked_at: When the store had answered, by this process's clock that never goes back, in seconds: so
+            `now` may be late by the time that the answer took, and is never ahead of the store's clock.
         passed: Milliseconds since, where the view is used again without asking.
     """
 
