@@ -52,6 +52,7 @@ async def _abort_turn(sessions: SessionClient) -> None:
     """A turn that somebody stops: it leaves nothing in the thread."""
     handle = sessions.session(RETURNS, agent="support")
     waiting = asyncio.create_task(handle.ask("Wait, I want to ask something else", timeout=60))
+    await asyncio.sleep(1)  # or it is stopped before it has begun, and leaves nothing to be seen
     while not await handle.stop(abort=True):  # noqa: ASYNC110 - it begins on the worker
         await asyncio.sleep(0.2)
     await asyncio.wait([waiting])

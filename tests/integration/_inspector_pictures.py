@@ -9,27 +9,26 @@ import asyncio
 import base64
 import sys
 import tempfile
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
 from playwright.async_api import Browser, Page
 from shop_agents import ASK_RETURN, make_agents
 from shop_talk import RETURNS
+from temporalio.client import Client
 
+from helix_temporal import Settings, connect
+from helix_temporal.devstack import start_stack
 from helix_temporal.testing.environment import HelixEnv
 from helix_temporal.views import SessionViews
 from tests._browser import browser
+from tests._commands import read_until, start
 from tests.integration._inspected import Inspector, inspector_over, opened_at
 from tests.integration._shop import opened_shop
 
 OUT: Final = Path(__file__).parents[2] / "docs" / "images" / "inspector"
-KEPT: Final[Mapping[str, frozenset[str]]] = {
-    "dark": frozenset({"sessions", "conversation", "context", "calls"}),
-    "narrow": frozenset({"sessions", "conversation", "context", "calls", "timeline"}),
-}
-"""Which are kept dark and narrow, as pictures take room; light all are but those that show little here."""
-LITTLE: Final = frozenset({"maintenance"})
 MODES: Final[Mapping[str, dict[str, Any]]] = {
     "light": {"viewport": {"width": 1280, "height": 800}, "color_scheme": "light"},
     "dark": {"viewport": {"width": 1280, "height": 800}, "color_scheme": "dark"},
@@ -92,7 +91,7 @@ async def take_pictures(chromium: Browser, inspector: Inspector, paths: Mapping[
     """A picture of each page in each mode."""
     for mode, options in MODES.items():
         async with opened_at(chromium, inspector, **options) as (page, seen):
-            for name, path in _chosen(paths, KEPT.get(mode, paths.keys() - LITTLE)):
+            for name, path in paths.items():
                 response = await page.goto(inspector.address + path)
                 await page.wait_for_timeout(300)
                 width = await page.evaluate("document.documentElement.scrollWidth")
@@ -107,14 +106,42 @@ def _chosen(paths: Mapping[str, str], names: Collection[str] | None) -> Iterator
     return ((name, path) for name, path in paths.items() if not names or name in names)
 
 
+@asynccontextmanager
+async def kept_schedules(env: HelixEnv) -> AsyncIterator[Client]:
+    """A server that has schedules, as that of the shop has none, and a maintenance worker that keeps them."""
+    with start_stack(["temporal"]) as stack:
+        of_shop = env.backends.settings
+        variables = {
+            **stack.get_environment("temporal"),
+            "HELIX_DATA_DIRECTORY": str(of_shop.data_directory),
+            "HELIX_COLD_DIRECTORY": str(of_shop.cold_directory),
+            "HELIX_TASK_QUEUE": of_shop.task_queue,
+        }
+        process = start(OUT, variables, "maintenance")
+        try:
+            await asyncio.to_thread(read_until, process, "helix-maintenance/")
+            client, _ = await connect(Settings.from_env(variables))
+            await asyncio.sleep(70)  # until those of each minute have run
+            yield client
+        finally:
+            process.terminate()
+            await asyncio.to_thread(process.communicate)
+
+
 async def main(names: list[str]) -> None:
     """Fill a shop, look at it."""
     OUT.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as directory:
         async with opened_shop(Path(directory)) as env, browser() as chromium:
-            agents = {each.name: each for each in make_agents()}
-            served = inspector_over(env.backends, client=env.sessions, actions=True, agents=agents)
-            async with served as inspector:
+            shown: dict[str, Any] = {
+                "client": env.sessions,
+                "actions": True,
+                "agents": {each.name: each for each in make_agents()},
+            }
+            async with (
+                kept_schedules(env) as temporal,
+                inspector_over(env.backends, temporal=temporal, **shown) as inspector,
+            ):
                 paths = dict(_chosen(await find_paths(env, inspector), names))
                 await take_pictures(chromium, inspector, paths, OUT)
 
