@@ -51,6 +51,7 @@ If it still flickers afterwards, we replace it."""
 
 ASK_RETURN: Final = "Two of the five lamps arrived broken. I would like to return those and keep the others."
 SUNDAY, MONDAY = "2026-11-29", "2026-11-30"
+ASK_DIMMER: Final = "Can I dim the LUX-20 with any dimmer?"
 ASK_VAT: Final = "Is this VAT number right: ATU99999999?"
 ASK_WARRANTY: Final = "Is there a warranty on the three I keep? They flicker sometimes."
 ASK_REFUND: Final = "The parcel was scanned this morning. When do I get my money back?"
@@ -123,7 +124,7 @@ def _says(text: str, *asked: ToolCall) -> ModelResponse:
 
 
 SCRIPT: Final[Mapping[str, Sequence[ModelResponse]]] = {
-    "Can I dim the LUX-20 with any dimmer?": [
+    ASK_DIMMER: [
         _says("", _asks("search_policy", words="LUX-20 dimmer")),
         _says("With any trailing-edge dimmer, yes. Leading-edge ones make it hum below 30 %."),
     ],
@@ -176,8 +177,6 @@ class Clerk:
         await asyncio.sleep(0.05)
         spoken = [at for at, each in enumerate(request.messages) if each.role == "user"]
         newest = request.messages[spoken[-1]]
-        if newest.text.startswith("Overload"):
-            raise ConnectionError("529: the model is overloaded")
         if newest.text.startswith("Wait"):
             await asyncio.sleep(600)
         answers = SCRIPT.get(newest.text.strip(), [NOTED])

@@ -4,7 +4,7 @@ import asyncio
 import itertools
 from typing import Any, Final
 
-from shop_agents import ASK_REFUND, ASK_RETURN, ASK_VAT, ASK_WARRANTY
+from shop_agents import ASK_DIMMER, ASK_REFUND, ASK_RETURN, ASK_VAT, ASK_WARRANTY
 
 from helix_temporal import SessionClient, SessionProperties
 
@@ -40,7 +40,7 @@ async def fill_shop(sessions: SessionClient) -> None:
         "user_id": "maria.keller",
         "tags": ("vip", "returns"),
     }
-    for text in ("Can I dim the LUX-20 with any dimmer?", "And when does my parcel arrive?"):
+    for text in (ASK_DIMMER, "And when does my parcel arrive?"):
         await _ask(sessions, RETURNS, text, **shop)
     await _abort_turn(sessions)
     for text in (ASK_RETURN, ASK_WARRANTY, ASK_REFUND):
@@ -61,6 +61,6 @@ async def _abort_turn(sessions: SessionClient) -> None:
 
 async def talk_on(sessions: SessionClient) -> None:
     """One chat goes on for ever, a question every few seconds."""
-    for question in itertools.cycle((ASK_WARRANTY, "Can I dim the LUX-20 with any dimmer?")):
+    for question in itertools.cycle((ASK_WARRANTY, ASK_DIMMER)):
         await _ask(sessions, CHAT, question, "Flicker and dimmers", user_id="b.okafor")
         await asyncio.sleep(4)

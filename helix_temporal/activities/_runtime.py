@@ -125,7 +125,8 @@ class _Beats:
 async def is_current_attempt(seconds: float | None = None) -> bool:
     """Whether Temporal still waits for this attempt: that of a frozen worker may have timed out meanwhile.
 
-    True where Temporal does not say otherwise within a second, and outside of an activity.
+    True where Temporal does not say otherwise within a second, and outside of an activity.  For attempts at
+    their end: Temporal is asked by a heartbeat without details, which takes the place of those before.
 
     Args:
         seconds: For which the attempt has run; within its time limits Temporal is not asked.

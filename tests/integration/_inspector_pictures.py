@@ -102,7 +102,7 @@ async def take_pictures(chromium: Browser, inspector: Inspector, paths: Mapping[
                 seen.complaints.clear()
 
 
-def _chosen(paths: Mapping[str, str], names: Collection[str] | None) -> Iterator[tuple[str, str]]:
+def _chosen(paths: Mapping[str, str], names: Collection[str]) -> Iterator[tuple[str, str]]:
     return ((name, path) for name, path in paths.items() if not names or name in names)
 
 
