@@ -5,11 +5,6 @@ import pytest
 from tests.simulation._ablations import GUARDS, first_caught
 from tests.simulation._run import simulate
 
-# A simulated process is dropped where it stands: what it would await on its way out comes to nothing.
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:Exception ignored in. <coroutine object Story:pytest.PytestUnraisableExceptionWarning"
-)
-
 
 @pytest.mark.parametrize("name", GUARDS)
 def test_each_guard_is_where_it_is_removed(name: str) -> None:

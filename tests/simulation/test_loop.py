@@ -111,3 +111,20 @@ def test_a_live_lock_is_seen() -> None:
 
     with pytest.raises(StuckError, match="does not end"):
         SimLoop(random.Random(1), max_callbacks=1000).run(spin())  # type: ignore[abstract]
+
+
+def test_a_dropped_process_fails_no_test() -> None:
+    """It stands still, and the collector closes it: what it awaits on its way out comes to nothing."""
+
+    async def hold_lock() -> None:
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            await asyncio.sleep(0)
+
+    async def drop() -> None:
+        holding = asyncio.create_task(hold_lock())
+        await asyncio.sleep(1)
+        assert not holding.done()
+
+    a_loop().run(drop())

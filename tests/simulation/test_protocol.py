@@ -10,14 +10,8 @@ import pytest
 from tests.simulation._campaign import Figures, run_campaign, run_chunk
 from tests.simulation._run import simulate
 
-# A simulated process is dropped where it stands: what it would await on its way out comes to nothing.
-pytestmark = [
-    pytest.mark.filterwarnings(
-        "ignore:Exception ignored in. <coroutine object Story:pytest.PytestUnraisableExceptionWarning"
-    ),
-    # Hundreds of seeds each, in fixtures as well: processor time, which a busy machine shares out.
-    pytest.mark.timeout(600),
-]
+# Hundreds of seeds each, in fixtures as well: processor time, which a busy machine shares out.
+pytestmark = pytest.mark.timeout(600)
 
 SEEDS = 1_600
 PARTS = 8
