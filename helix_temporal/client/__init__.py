@@ -5,7 +5,6 @@ With every type that their methods take and return.
 
 from helix_temporal.client._client import SessionClient
 from helix_temporal.client._handle import AskOptions, SendOptions, SessionHandle, StreamOptions
-from helix_temporal.client._reads import ReadableStores, SessionStores
 from helix_temporal.client._streams import LiveAsk, StreamAfter, StreamUntil
 from helix_temporal.models.base import JsonObject
 from helix_temporal.models.checkpoints import CheckpointMeta, Run
@@ -44,6 +43,7 @@ from helix_temporal.models.usage import (
     UsageQuery,
 )
 from helix_temporal.models.waiting import PendingCall, ToolApproval
+from helix_temporal.stores.protocols.readable import ReadableStores, SessionStores
 from helix_temporal.stores.protocols.streams import StreamStore
 
 __all__ = [

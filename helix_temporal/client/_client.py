@@ -11,11 +11,11 @@ from helix_temporal.activities import SessionReads, UsageActivities
 from helix_temporal.agents.checks import check_type
 from helix_temporal.client._connection import SessionConnection
 from helix_temporal.client._handle import AskOptions, SendOptions, SessionHandle, StreamOptions
-from helix_temporal.client._reads import ReadableStores
 from helix_temporal.models.sessions import AskResult, CallPolicy, SessionOptions
 from helix_temporal.models.store_calls import Page, SessionQuery, SessionSummary
 from helix_temporal.models.streams import StoredChunk
 from helix_temporal.models.usage import UsageEntry, UsageQuery
+from helix_temporal.stores.protocols.readable import ReadableStores
 from helix_temporal.stores.protocols.streams import StreamStore
 
 

@@ -8,11 +8,12 @@ from temporalio.common import SearchAttributeKey
 
 from helix_temporal._deployments import asking_for, settings_of, speaking_for
 from helix_temporal.client._diagnosis import Diagnosis
-from helix_temporal.client._reads import ReadableStores, SessionReader
+from helix_temporal.client._reads import SessionReader
 from helix_temporal.client._streams import stream_store_of
 from helix_temporal.client._updates import Updates
 from helix_temporal.models.sessions import CallPolicy, SessionOptions
 from helix_temporal.settings import Settings, Timeouts
+from helix_temporal.stores.protocols.readable import ReadableStores
 from helix_temporal.stores.protocols.streams import StreamStore
 
 

@@ -5,8 +5,7 @@ import base64
 import contextlib
 import contextvars
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, Protocol, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
@@ -38,9 +37,8 @@ from helix_temporal.models.threads import (
 )
 from helix_temporal.models.waiting import PendingCall
 from helix_temporal.stores.paging import MAX_MESSAGES as PAGE_LIMIT
-from helix_temporal.stores.protocols.sessions import SessionStore
-from helix_temporal.stores.protocols.threads import ReadPage, ThreadStore
-from helix_temporal.stores.protocols.usage import UsageStore
+from helix_temporal.stores.protocols.readable import ReadableStores
+from helix_temporal.stores.protocols.threads import ReadPage
 from helix_temporal.workflows import (
     LookRequest,
     ThreadRequest,
@@ -53,52 +51,6 @@ PAGE_BYTES: Final = 4 * 1024 * 1024
 """Of a thread that is read whole, so much at a time."""
 _ANY_SIZE: Final = 2**62
 """Nothing passes through Temporal, which would limit its size."""
-
-
-class ReadableStores(Protocol):
-    """Where the workers have sessions: a `helix_temporal.backends.Backends`, or `SessionStores`."""
-
-    @property
-    def threads(self) -> ThreadStore:
-        """Messages, and the slice."""
-        ...
-
-    @property
-    def usage(self) -> UsageStore:
-        """What sessions used."""
-        ...
-
-    @property
-    def keeps_sessions(self) -> bool:
-        """Whether the workers have a session store; otherwise nobody asks for `sessions`."""
-        ...
-
-    @property
-    def sessions(self) -> SessionStore | None:
-        """States and checkpoints."""
-        ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionStores:
-    """Stores from anywhere, as a `SessionClient` reads them.
-
-    They must be those of the workers, with the same prefixes; whoever made them closes them.
-
-    Attributes:
-        threads: A hot tier alone, as `HotThreads`, or over the archive, as `TieredThreads`.
-        usage: What sessions used.
-        sessions: States and checkpoints; None where the workers have no session store.
-    """
-
-    threads: ThreadStore
-    usage: UsageStore
-    sessions: SessionStore | None = None
-
-    @property
-    def keeps_sessions(self) -> bool:
-        """Whether there is a session store."""
-        return self.sessions is not None
 
 
 class DirectReads:

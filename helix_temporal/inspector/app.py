@@ -12,7 +12,7 @@ from starlette.routing import Route
 from temporalio.client import Client
 
 from helix_temporal.agents import Agent
-from helix_temporal.client import ReadableStores, SessionClient
+from helix_temporal.client import SessionClient
 from helix_temporal.errors import HelixError, InvalidConfigError
 from helix_temporal.inspector.access import Authorise, LocalAccess, Viewer, find_viewer
 from helix_temporal.inspector.actions import SessionActions
@@ -31,6 +31,7 @@ from helix_temporal.inspector.pages import ROUTES
 from helix_temporal.inspector.pages.errors import show_error
 from helix_temporal.inspector.rendering import compile_templates
 from helix_temporal.inspector.static_files import StaticRoute
+from helix_temporal.stores.protocols.readable import ReadableStores
 from helix_temporal.views import SessionViews
 from helix_temporal.web.event_stream import EVENTS
 from helix_temporal.web.statuses import find_status

@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from helix_temporal.client import ReadableStores
 from helix_temporal.errors import StoreUnavailableError
 from helix_temporal.models.base import JsonObject
 from helix_temporal.models.checkpoints import Run
@@ -24,6 +23,7 @@ from helix_temporal.session_files.file import (
     dump_usage,
 )
 from helix_temporal.session_files.portable import make_portable_record, make_portable_state
+from helix_temporal.stores.protocols.readable import ReadableStores
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadFacts, find_facts
 from helix_temporal.stores.sessions.imports import is_without_workflow
 from helix_temporal.views.access import session_not_found_error

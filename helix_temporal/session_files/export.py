@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Final, cast
 
-from helix_temporal.client import ReadableStores
 from helix_temporal.errors import InvalidRequestError, StoreUnavailableError
 from helix_temporal.models.messages import encode_message
 from helix_temporal.models.states import SubSessionRef
@@ -23,6 +22,7 @@ from helix_temporal.session_files.file import FORMAT, Header
 from helix_temporal.session_files.foreign_messages import ForeignMessages
 from helix_temporal.session_files.formats import JSON_LINES, FileFormat
 from helix_temporal.session_files.redaction import Redaction
+from helix_temporal.stores.protocols.readable import ReadableStores
 from helix_temporal.views.models import View
 
 _TRIES: Final = 10

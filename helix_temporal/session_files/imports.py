@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import BinaryIO, Final, Literal
 
-from helix_temporal.client import ReadableStores
 from helix_temporal.errors import (
     FencedError,
     HeadMovedError,
@@ -45,6 +44,7 @@ from helix_temporal.session_files.file import (
 )
 from helix_temporal.session_files.portable import list_differences, make_portable_state
 from helix_temporal.stores.protocols.hot import StepAppend
+from helix_temporal.stores.protocols.readable import ReadableStores
 from helix_temporal.stores.protocols.threads import (
     Create,
     FlushStatus,

@@ -4,7 +4,6 @@ import inspect
 from typing import Final
 
 from helix_temporal.activities.reads import state_from_slice
-from helix_temporal.client import ReadableStores
 from helix_temporal.errors import (
     InvalidConfigError,
     InvalidIdError,
@@ -13,6 +12,7 @@ from helix_temporal.errors import (
 from helix_temporal.models.ids import validate_id
 from helix_temporal.models.states import SessionState
 from helix_temporal.models.store_calls import SessionSummary
+from helix_temporal.stores.protocols.readable import ReadableStores
 from helix_temporal.stores.protocols.streams import StreamStore
 from helix_temporal.stores.protocols.threads import find_facts
 from helix_temporal.views.filters import EVERY_SESSION, Admits, SessionFilter, admits_by

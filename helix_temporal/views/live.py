@@ -7,7 +7,6 @@ from collections.abc import AsyncGenerator, Callable
 from dataclasses import replace
 from typing import Final
 
-from helix_temporal.client._streams import find_newest_turn
 from helix_temporal.errors import (
     InvalidConfigError,
     StoreUnavailableError,
@@ -18,6 +17,7 @@ from helix_temporal.errors import (
 from helix_temporal.models.states import SessionState
 from helix_temporal.models.streams import StoredChunk, SubAgentEnd, SubAgentStart, to_bytes
 from helix_temporal.stores.protocols.streams import StreamStore
+from helix_temporal.stores.streams.turns import find_newest_turn
 from helix_temporal.views.access import ViewedSessions
 
 _PAUSES: Final = (0.02, 0.05, 0.1, 0.1, 0.25)

@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Final, TypeVar
 
 from helix_temporal.blobs.protocol import Blob, BlobInfo, BlobStore
-from helix_temporal.client import ReadableStores
 from helix_temporal.errors import StoreUnavailableError
 from helix_temporal.stores.protocols.hot import HotTier
+from helix_temporal.stores.protocols.readable import ReadableStores
 
 T = TypeVar("T")
 

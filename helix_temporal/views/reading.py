@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING, cast
 
-from helix_temporal.client import ReadableStores, SessionStores
 from helix_temporal.coldtier import TieredThreads
 from helix_temporal.stores.protocols.hot import HotTier
+from helix_temporal.stores.protocols.readable import ReadableStores, SessionStores
 from helix_temporal.stores.protocols.threads import ThreadStore
 from helix_temporal.stores.sessions.reading import sessions_for_reading
 from helix_temporal.stores.threads.hot_only import HotThreads

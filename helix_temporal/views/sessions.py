@@ -3,9 +3,9 @@
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 
 from helix_temporal.agents import Agent
-from helix_temporal.client import ReadableStores
 from helix_temporal.models.states import SessionState
 from helix_temporal.models.streams import StoredChunk
+from helix_temporal.stores.protocols.readable import ReadableStores
 from helix_temporal.stores.protocols.threads import Audit
 from helix_temporal.views import (
     calls,

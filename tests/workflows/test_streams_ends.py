@@ -10,11 +10,11 @@ import pytest
 import pytest_asyncio
 
 from helix_temporal.agents import ModelRequest, ModelResponse, TextDelta
-from helix_temporal.client._streams import read_kept_chunks
 from helix_temporal.devstack import S3Endpoint
 from helix_temporal.errors import SessionInterruptedError
 from helix_temporal.models.sessions import AskStatus, SessionOptions
 from helix_temporal.models.streams import RunEnded
+from helix_temporal.stores.streams.turns import read_kept_chunks
 from helix_temporal.testing.serving import session_worker
 from tests.workflows._desk import Desk, Gate, calls
 from tests.workflows.conftest import Stand, make_settings
