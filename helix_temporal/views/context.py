@@ -9,7 +9,7 @@ from helix_temporal.activities.context import Window, find_context_start, find_v
 from helix_temporal.activities.usage import name_of_model
 from helix_temporal.agents import Agent, ContextPolicy, CountTokens, ToolSpec, estimate_tokens
 from helix_temporal.agents.context import Decoded, as_message, describe_content, repair_tool_results
-from helix_temporal.errors import ArchiveCorruptError, InvalidRequestError
+from helix_temporal.errors import ArchiveCorruptError, InvalidRequestError, NotFoundError
 from helix_temporal.models.base import dump_json
 from helix_temporal.models.messages import (
     GivenContext,
@@ -100,8 +100,8 @@ async def read_context(
         turn: Its turn's number, where the caller knows it.
 
     Raises:
+        NotFoundError: Nothing stands there, or there is no such thread.
         InvalidRequestError: No model's answer stands there.
-        ThreadNotFoundError: There is no such thread.
         StoreUnavailableError: The store that has the answer does not answer itself; what else is away, or
             damaged, is left out with a note.
         ArchiveCorruptError: The answer is damaged.
@@ -139,13 +139,15 @@ async def _read_answer(threads: ThreadStore, thread_id: str, position: int) -> M
     """The model's answer at a position.
 
     Raises:
-        InvalidRequestError: Something else stands there, or nothing.
+        NotFoundError: Nothing stands there.
+        InvalidRequestError: Something else does.
     """
     page = await threads.read(ReadPage.of_message(thread_id, position))
     found = decode_message(page.messages[0]) if page.messages and page.first == position else None
     if found is None or found.role != "assistant":
         what = "no message" if found is None else f"a message of role {found.role!r}"
-        raise InvalidRequestError(
+        kind = NotFoundError if found is None else InvalidRequestError
+        raise kind(
             f"thread {thread_id!r} has {what} at position {position}, a model's answer expected; "
             "give the position of an assistant message"
         )

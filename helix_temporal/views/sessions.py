@@ -144,7 +144,7 @@ class SessionViews:
     ) -> ConversationPage:
         """One turn with whole texts, or the part of it before (from) a position; see `iterate_turn`.
 
-        Raises InvalidRequestError: there is no such turn, or no such part of it (as below).
+        Raises NotFoundError: there is no such turn (as below); InvalidRequestError: no such part of it.
         """
         state = await self._viewed.load_state(session_id)
         return await turn_pages.read_turn(self._viewed, state, number, before=before, after=after)
@@ -179,7 +179,7 @@ class SessionViews:
         return await turn_positions.find_answer(self._viewed, state, turn, step)
 
     async def read_message(self, session_id: str, position: int) -> WholeMessage:
-        """One message with all its text.  Raises InvalidRequestError: there is none at this position."""
+        """One message with all its text.  Raises NotFoundError: there is none at this position."""
         state = await self._viewed.load_state(session_id)
         return await turn_pages.read_message(self._viewed, state, position)
 

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
-from helix_temporal.errors import InvalidRequestError
+from helix_temporal.errors import InvalidRequestError, NotFoundError
 from helix_temporal.models.checkpoints import Run
 from helix_temporal.models.states import SessionState, SubSessionRef
 from helix_temporal.models.stored_messages import Kind
@@ -105,8 +105,8 @@ async def read_turn(
     Its ``before`` and ``after`` lead to the other parts of this turn, and not beyond.
 
     Raises:
-        InvalidRequestError: See `turn_positions.find_turn` and `thread_parts.read_part`; or the position is
-            not in the turn.
+        NotFoundError: See `turn_positions.find_turn`.
+        InvalidRequestError: See there, and `thread_parts.read_part`; or the position is not in the turn.
     """
     start = await find_turn(viewed, state, number)
     thread_id = state.messages_thread_id
@@ -182,7 +182,7 @@ async def read_message(viewed: ViewedSessions, state: SessionState, position: in
     """A message with all its text, its calls with their results.
 
     Raises:
-        InvalidRequestError: There is none at this position.
+        NotFoundError: There is none at this position.
         StoreUnavailableError, ArchiveError, StoreCorruptError: It cannot be read.
     """
     thread_id = state.messages_thread_id
@@ -191,7 +191,7 @@ async def read_message(viewed: ViewedSessions, state: SessionState, position: in
     if not part.messages or part.first != position:
         if found.error is not None and not (found.end_known and position >= part.head):
             raise as_store_error(found.error, f"message {position} of session {state.session_id!r}")
-        raise InvalidRequestError(
+        raise NotFoundError(
             f"session {state.session_id!r} has no message at {position}: it ends at {part.head}"
         )
     facts, _ = await read_session_facts(viewed, state, part)

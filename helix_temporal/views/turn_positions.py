@@ -24,7 +24,8 @@ async def find_turn(viewed: ViewedSessions, state: SessionState, number: int) ->
     The number of an attempt that was made again leads to the turn that stands in its place.
 
     Raises:
-        InvalidRequestError: There is no such turn, or it is in the thread no more, or not yet.
+        NotFoundError: There is no such turn, or it is in the thread no more, or not yet.
+        InvalidRequestError: No turn has such a number.
         StoreUnavailableError, ArchiveError: The turns have to be counted, and the thread cannot be read.
     """
     if number < 1:
@@ -34,16 +35,14 @@ async def find_turn(viewed: ViewedSessions, state: SessionState, number: int) ->
         return await _count_turns(viewed, state, number)
     run = await _read_run(viewed, state.session_id, number)
     if run is None or run.turn != number:
-        raise InvalidRequestError(
-            f"session {state.session_id!r} has no turn {number}: its newest is {newest.turn}"
-        )
+        raise NotFoundError(f"session {state.session_id!r} has no turn {number}: its newest is {newest.turn}")
     if not await _stands_there(viewed, state, run):
         if run.status.live:
-            raise InvalidRequestError(
+            raise NotFoundError(
                 f"turn {number} of session {state.session_id!r} is under way, and none of its messages is in "
                 "the thread yet: follow it, or read it when its first step has ended"
             )
-        raise InvalidRequestError(
+        raise NotFoundError(
             f"turn {number} of session {state.session_id!r} is in the thread no more: it began at "
             f"{run.start_head.position}, and its status is {run.status.value!r}"
         )
@@ -100,7 +99,7 @@ async def _count_turns(viewed: ViewedSessions, state: SessionState, number: int)
         if counted + len(begun) >= number:
             return page.first + begun[number - counted - 1]
         counted, stop = counted + len(begun), page.first + len(page.messages)
-    raise InvalidRequestError(
+    raise NotFoundError(
         f"session {state.session_id!r} has no turn {number}: there are {counted} in {stop} messages"
     )
 
@@ -112,8 +111,7 @@ async def find_answer(viewed: ViewedSessions, state: SessionState, turn: int | N
     """The position of the answer that a step gave: of this turn or the newest, of its last step for None.
 
     Raises:
-        NotFoundError: The turn has no such step.
-        InvalidRequestError: See `find_turn`.
+        NotFoundError, InvalidRequestError: The turn has no such step; or see `find_turn`.
         StoreUnavailableError, ArchiveError: The turn cannot be read.
     """
     thread_id = state.messages_thread_id

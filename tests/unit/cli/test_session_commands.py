@@ -334,10 +334,19 @@ def test_one_turn_is_that_of_its_number(variables: dict[str, str]) -> None:
     assert json.loads(line)["messages"][0]["text"] == "question 2"
 
 
-def test_a_turn_that_is_not_there_fails(variables: dict[str, str]) -> None:
-    """It is no empty conversation."""
-    found = call(variables, "session", "messages", "order/7", "--turn", "99")
-    assert (found.exit_code, found.stdout) == (2, "")
+@pytest.mark.parametrize(
+    "place",
+    [
+        ["messages", "order/7", "--turn", "99"],
+        ["context", "order/7", "--turn", "99"],
+        ["context", "order/7", "--turn", "2", "--step", "99"],
+        ["context", "order/7", "--message", "99"],
+    ],
+)
+def test_a_place_that_is_not_there_is_not_found(variables: dict[str, str], place: list[str]) -> None:
+    """It is no empty conversation, and no mistake in usage, whatever names it."""
+    found = call(variables, "session", *place)
+    assert (found.exit_code, found.stdout) == (4, "")
 
 
 @pytest.mark.parametrize("options", [["--tail", "1"], ["--follow"]])

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from helix_temporal import Backends
-from helix_temporal.errors import InvalidRequestError
+from helix_temporal.errors import InvalidRequestError, NotFoundError
 from helix_temporal.views.sessions import SessionViews
 from tests.unit.views._backends import PLACES, create, open_stores, read_refusal, run_turn, use_tokens
 
@@ -30,10 +30,12 @@ async def test_a_context_is_that_of_a_step_of_a_turn(stores: Backends) -> None:
     assert [(each.position, each.text) for each in messages] == [(0, "hi"), (1, "hello"), (2, "more")]
 
 
-@pytest.mark.parametrize("position", [0, 4, 99])
-async def test_only_an_answer_has_a_context(stores: Backends, position: int) -> None:
+@pytest.mark.parametrize(
+    ("position", "error"), [(0, InvalidRequestError), (4, NotFoundError), (99, NotFoundError)]
+)
+async def test_only_an_answer_has_a_context(stores: Backends, position: int, error: type[Exception]) -> None:
     """The address was typed, or the answer was taken back."""
-    with pytest.raises(InvalidRequestError):
+    with pytest.raises(error):
         await SessionViews(stores).get_context("s", position)
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from helix_temporal.errors import InvalidRequestError
+from helix_temporal.errors import InvalidRequestError, NotFoundError
 from helix_temporal.models.checkpoints import RunStatus
 from helix_temporal.models.messages import Message
 from helix_temporal.models.stored_messages import Kind, StoredMessage
@@ -107,7 +107,7 @@ async def test_a_run_that_has_stored_nothing_yet_is_not_lost(scene: Scene) -> No
     await writer.start()
     page = await scene.views.read_turns("s1")
     assert (places(page), page.lost) == ([(1, 0, 2)], ())
-    with pytest.raises(InvalidRequestError, match=r"turn 2 .* is under way, and none of its messages"):
+    with pytest.raises(NotFoundError, match=r"turn 2 .* is under way, and none of its messages"):
         await scene.views.read_turn("s1", 2)
     await writer.end(RunStatus.FAILED)
     assert [each.turn for each in (await scene.views.read_turns("s1")).lost] == [2]
@@ -350,7 +350,7 @@ async def test_a_message_that_is_not_there_is_said_to_be_missing(scene: Scene) -
     """A link from before the session was rewound."""
     writer = await scene.begin()
     await writer.turn(user("u1"), answer("a1"))
-    with pytest.raises(InvalidRequestError, match="it ends at 2"):
+    with pytest.raises(NotFoundError, match="it ends at 2"):
         await scene.views.read_message("s1", 2)
 
 
@@ -380,9 +380,9 @@ async def test_turns_are_found_by_the_numbers_of_their_runs(scene: Scene) -> Non
     assert [await views.find_turn("s1", number) for number in (1, 2, 4)] == [0, 2, 2]
     (turn,) = (await views.read_turn("s1", 2)).turns
     assert (turn.number, texts(turn)) == (4, ["hello", "hi"])
-    with pytest.raises(InvalidRequestError, match="in the thread no more"):
+    with pytest.raises(NotFoundError, match="in the thread no more"):
         await views.find_turn("s1", 3)
-    with pytest.raises(InvalidRequestError, match="its newest is 4"):
+    with pytest.raises(NotFoundError, match="its newest is 4"):
         await views.find_turn("s1", 5)
     with pytest.raises(InvalidRequestError, match="from 1"):
         await views.read_turn("s1", 0)
@@ -396,7 +396,7 @@ async def test_turns_without_runs_are_counted(scene: Scene) -> None:
     assert [await views.find_turn("s1", number) for number in (1, 2, 1_001, 1_500)] == [0, 2, 2_000, 2_998]
     assert places(await views.read_turn("s1", 1_001)) == [(1_001, 2_000, 2_002)]
     assert places(await views.read_turns("s1", after=0, limit=2)) == [(1, 0, 2), (2, 2, 4)]
-    with pytest.raises(InvalidRequestError, match="there are 1500"):
+    with pytest.raises(NotFoundError, match="there are 1500"):
         await views.find_turn("s1", 1_501)
 
 

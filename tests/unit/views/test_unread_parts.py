@@ -10,7 +10,7 @@ from helix_temporal.backends import Backends
 from helix_temporal.client import SessionStores
 from helix_temporal.errors import (
     ArchiveCorruptError,
-    InvalidRequestError,
+    NotFoundError,
     StoreCorruptError,
     StoreUnavailableError,
 )
@@ -46,7 +46,7 @@ async def test_a_damaged_message_is_not_called_absent(archived: Archived) -> Non
 async def test_a_message_beyond_a_known_end_is_absent_while_the_archive_is_away(archived: Archived) -> None:
     """The hot store alone knows where the thread ends."""
     archived.tiers.blobs.fail(BlobFault.ERROR_BEFORE, times=1_000)
-    with pytest.raises(InvalidRequestError, match=f"it ends at {2 * TURNS}$"):
+    with pytest.raises(NotFoundError, match=f"it ends at {2 * TURNS}$"):
         await archived.views.read_message("t", 1_000)
 
 
