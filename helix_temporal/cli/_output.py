@@ -141,8 +141,8 @@ class Table:
 
 
 def format_time(milliseconds: int | None) -> str:
-    """A time in UTC with seconds; a dash where there is none."""
-    if milliseconds is None:
+    """A time in UTC with seconds; a dash where there is none, or 0: nobody knows it."""
+    if not milliseconds:
         return NOTHING
     try:
         return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -104,6 +104,7 @@ class SessionOverview(View):
         steps: Model calls so far.
         parent_session_id: Whose sub-agent it is.
         metadata: As the application set it.
+        created_at, updated_at: 0 where they are not known: its thread alone is there.
     """
 
     session_id: str

@@ -80,7 +80,7 @@ def test_text_is_indented_as_a_whole(capsys: pytest.CaptureFixture[str]) -> None
 def test_times_are_utc_with_seconds() -> None:
     """The same on each machine; a time that no calendar has is shown as it is."""
     assert format_time(1_700_000_000_999) == "2023-11-14T22:13:20Z"
-    assert format_time(None) == "–"
+    assert (format_time(None), format_time(0)) == ("–", "–")
     assert format_time(10**18) == "1000000000000000000"
 
 

@@ -1,13 +1,16 @@
 """Commands whose stores are only half there: refused, rather than done in this process's memory."""
 
+import re
 from pathlib import Path
 from typing import Final
 
 import pytest
 
+from helix_temporal.backends import Backends
 from helix_temporal.cli._store_checks import StoreUse, check_session_store, check_stores
 from helix_temporal.errors import InvalidConfigError
 from helix_temporal.settings import Settings
+from helix_temporal.stores.protocols.threads import FlushThread, OpenThread
 from tests.unit.cli._stores import add_session, call, conversation, fill, json_of, variables_of
 
 
@@ -49,6 +52,21 @@ def test_what_is_in_no_archive_is_not_shown_as_nothing(
     found = call(archive_alone, "session", *arguments)
     assert (found.exit_code, found.stdout) == (2, "")
     assert "HELIX_POSTGRES_DSN" in found.stderr
+
+
+def test_times_that_an_archive_alone_does_not_tell_are_not_of_1970(
+    archive_alone: dict[str, str], tmp_path: Path
+) -> None:
+    """The workers have no session store: a thread tells what was said, and not when it began."""
+
+    async def write(backends: Backends) -> None:
+        await backends.threads.open(OpenThread("cold", 1, "owner"))
+        await backends.threads.flush(FlushThread("cold", 1))
+
+    fill({**variables_of(tmp_path / "data"), **archive_alone}, write)
+    shown = call(archive_alone, "session", "show", "cold").stdout
+    times = re.findall(r"^(created|changed) +(.*)$", shown, re.MULTILINE)
+    assert times == [("created", "–"), ("changed", "–")]
 
 
 def test_a_sweep_of_no_hot_store_is_refused(archive_alone: dict[str, str]) -> None:
