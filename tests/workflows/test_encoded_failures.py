@@ -72,14 +72,16 @@ async def test_a_failure_that_a_client_cannot_read_is_told_without_its_text(
     temporal_address: str, sid: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """By its type, which is not encoded, and by the type of what the codec raised; nothing of its texts."""
-    monkeypatch.setattr(_diagnosis, "_FIRST_LOOK", 0.5)
+    # More than one: on a busy machine nothing has failed yet when somebody looks first.
+    for look in ("_FIRST_LOOK", "_NEXT_LOOK"):
+        monkeypatch.setattr(_diagnosis, look, 0.5)
     said = "ConnectionError: its text cannot be read here: the client's data converter raised ValueError"
     async with served_with(temporal_address, KEYED) as served:
         await served.sessions.send(sid, "hello", agent="away")
         blind = await served.another(dataclasses.replace(KEYED, payload_codec=NoKeyForActivities()))
         assert await failing_of(blind, sid) == said
         with pytest.raises(TimeoutError) as caught:
-            await blind.ask(sid, "hello", agent="away", timeout=2)
+            await blind.ask(sid, "hello", agent="away", timeout=4)
         assert said in str(caught.value)
         assert ": helix.sessions.run_step fails" in caplog.text
         assert said in caplog.text
