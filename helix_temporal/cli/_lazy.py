@@ -4,10 +4,8 @@ Their modules bring drivers and Temporal's SDK, which take more than a second; a
 neither.
 """
 
-import gc
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -60,21 +58,8 @@ class LazyCommand(TyperCommand):
     def load(self) -> Any:
         """Import the command."""
         module, _, function = self._row.where.partition(":")
-        with _garbage_uncollected():
-            imported = import_module(f"helix_temporal.cli.{module}")
+        imported = import_module(f"helix_temporal.cli.{module}")
         return make_command(self.name or function, getattr(imported, function))
-
-
-@contextmanager
-def _garbage_uncollected() -> Iterator[None]:
-    """While modules are imported, which stay: looking through them is an eighth of a short command's time."""
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collects:
-            gc.enable()
 
 
 class LightGroup(TyperGroup):
