@@ -562,8 +562,11 @@ class AgentSession:
 
     def _raise_pending_cancel(self) -> None:
         """Raise a cancel that had to wait, or that an activity which was just done has swallowed."""
-        if self._execution.cancelled or is_cancelled(self._cancels):
+        if self._was_cancelled():
             raise asyncio.CancelledError
+
+    def _was_cancelled(self) -> bool:
+        return self._execution.cancelled or is_cancelled(self._cancels)
 
     async def _wait_for_work(self) -> None:
         """Wait for a message, a rewind, a move, or the end; meanwhile try again to archive what is not."""
@@ -688,8 +691,8 @@ class AgentSession:
         execution.inbox.answer_all(AskAgain())
         execution.rewinds.refuse_all()
         await self._drain_handlers()
-        if execution.cancelled:
-            # The cancel came while we drained: end here, as cancelled, rather than in the next run.
+        if self._was_cancelled():
+            # While we drained, or beside the end of the last turn: the next run would know nothing of it.
             execution.finalised, execution.exit, execution.status = (
                 False,
                 ExitReason.CANCELLED,

@@ -718,18 +718,26 @@ class TestUnderTheRunner:
         }
 
     async def test_a_turn_that_was_overtaken_is_told_so(self, service: HelixSessionService) -> None:
-        """Of two turns of one session at once, the one that comes second to an append ends with an error."""
+        """A turn between whose question and answer another one came ends with an error; the other one stands."""
+        other = Runner(
+            app_name="shop",
+            agent=LlmAgent(name="a", model=Scripted(model="m", answers=["first"])),
+            session_service=service,
+        )
+
+        async def overtake(**_: Any) -> None:
+            await ask(other, "quick")
+
+        agent = LlmAgent(
+            name="a", model=Scripted(model="m", answers=["late"]), before_model_callback=overtake
+        )
         await service.create_session(**S1)
-        runners = [
-            Runner(
-                app_name="shop",
-                agent=LlmAgent(name="a", model=Scripted(model="m", answers=["yes"])),
-                session_service=service,
-            )
-            for _ in range(2)
-        ]
-        done = await asyncio.gather(*(ask(each, "go") for each in runners), return_exceptions=True)
-        assert [type(each) for each in done if isinstance(each, BaseException)] == [StaleSessionError]
+        with pytest.raises(StaleSessionError):
+            await ask(Runner(app_name="shop", agent=agent, session_service=service), "slow")
+        found = await service.get_session(**S1)
+        assert found is not None
+        kept = [each.content.parts[0].text for each in found.events if each.content and each.content.parts]
+        assert kept == ["slow", "quick", "first"]
 
     async def test_a_turn_is_taken_back(self, service: HelixSessionService) -> None:
         """By ADK's rewind: the model is not given it any more, and the state is as before."""

@@ -94,3 +94,49 @@ async def test_a_cancel_beside_the_end_of_a_late_flush_is_heard(
             await handle.terminate()
             raise
     assert isinstance(caught.value.cause, CancelledError)
+
+
+@pytest.mark.parametrize("older", [False, True], ids=["this SDK", "an older SDK"])
+async def test_a_cancel_beside_the_last_hook_of_a_run_ends_the_session(
+    temporal_address: str, s3: S3Endpoint, monkeypatch: pytest.MonkeyPatch, older: bool
+) -> None:
+    """Then the run would continue as new, and the next one knows of no cancel."""
+    name, desk = f"t{uuid.uuid4().hex[:12]}", Desk()
+    settings = make_settings(temporal_address, None, s3, name)
+    asked, opened = asyncio.Event(), asyncio.Event()
+
+    async def wait(_: object) -> None:
+        asked.set()
+        await opened.wait()
+
+    desk.hooks[name, "turn_completed"] = wait
+    if older:
+        _swallow(monkeypatch)
+    STALLED.clear()
+    GOES_ON.clear()
+    options = SessionOptions(idle_timeout=600, max_turns_per_run=1)
+    async with session_worker(settings, desk.agents(), workflows=[StalledSession], drain=1.0) as served:
+        handle = await served.client.start_workflow(
+            StalledSession.run,
+            SessionInput(session_id=name, agent="hooked", options=options),
+            id=name,
+            task_queue=name,
+        )
+        result: AskResult = await handle.execute_update(
+            "ask", UserMessage(id="one", text="one"), result_type=AskResult
+        )
+        assert result.status is AskStatus.ANSWERED
+        await asyncio.wait_for(asked.wait(), 15)
+        await handle.signal(StalledSession.stall)
+        await asyncio.wait_for(asyncio.to_thread(STALLED.wait), 10)
+        opened.set()
+        await asyncio.sleep(0.5)
+        await handle.cancel()
+        GOES_ON.set()
+        try:
+            with pytest.raises(WorkflowFailureError) as caught:
+                await asyncio.wait_for(handle.result(), 10)
+        except TimeoutError:
+            await served.client.get_workflow_handle(name).terminate()
+            raise
+    assert isinstance(caught.value.cause, CancelledError)
