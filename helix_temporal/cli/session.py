@@ -181,7 +181,7 @@ def _describe_nothing(wanted: SessionFilter) -> str:
 def _row_of(session: SessionOverview) -> Sequence[object]:
     return (
         session.session_id,
-        session.status.value,
+        session.status,
         session.agent,
         session.user_id,
         session.steps,
@@ -210,7 +210,7 @@ def _print_session(view: SessionView) -> None:
         for name, value in [
             ("session", session.session_id),
             ("title", session.title),
-            ("status", session.status.value),
+            ("status", NOTHING if session.status is None else session.status),
             ("agent", session.agent),
             ("user", session.user_id),
             ("tags", ", ".join(session.tags)),
@@ -302,7 +302,7 @@ def _print_tree(root: SessionBranch) -> None:
     rows = [
         (
             f"{'  ' * depth}{branch.overview.session_id}",
-            branch.overview.status.value,
+            branch.overview.status,
             branch.overview.agent,
             branch.overview.steps,
             branch.sums.tokens.total or None,

@@ -109,7 +109,7 @@ def describe_failure(session: SessionView) -> str:
     Its state keeps the error of its failure also after somebody has begun another turn.
     """
     status = session.overview.status
-    if status in {SessionStatus.ACTIVE, SessionStatus.PAUSED}:
+    if status in {None, SessionStatus.ACTIVE, SessionStatus.PAUSED}:
         return ""
     if session.error is not None and status is SessionStatus.FAILED:
         return describe_error(session.error)

@@ -56,7 +56,7 @@ class Mark(NamedTuple):
 
 def mark_session(overview: SessionOverview) -> Mark:
     """What a session is."""
-    return Mark(*SESSION_WORDS[overview.status])
+    return Mark("not known", "calm") if overview.status is None else Mark(*SESSION_WORDS[overview.status])
 
 
 def mark_now(session: SessionView) -> Mark:

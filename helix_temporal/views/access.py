@@ -10,7 +10,7 @@ from helix_temporal.errors import (
     SessionNotFoundError,
 )
 from helix_temporal.models.ids import validate_id
-from helix_temporal.models.states import SessionState
+from helix_temporal.models.states import SessionState, SessionStatus
 from helix_temporal.models.store_calls import SessionSummary
 from helix_temporal.stores.protocols.readable import ReadableStores
 from helix_temporal.stores.protocols.streams import StreamStore
@@ -36,12 +36,14 @@ def session_not_found_error(session_id: str) -> SessionNotFoundError:
 
 def overview_of(session: SessionSummary | SessionState) -> SessionOverview:
     """What a list shows of a session."""
+    # Of a thread alone, which has no times, nobody knows whether its session has ended.
+    is_unknown = not session.created_at and session.status is SessionStatus.ACTIVE
     return SessionOverview(
         session_id=session.session_id,
         agent=session.agent_type,
         user_id=session.user_id,
         title=session.title,
-        status=session.status,
+        status=None if is_unknown else session.status,
         steps=session.step_count,
         tags=session.tags,
         metadata=session.metadata,

@@ -101,6 +101,7 @@ class SessionOverview(View):
     """A session in a list.
 
     Attributes:
+        status: None where it is not known: its thread alone is there, and waits for nobody.
         steps: Model calls so far.
         parent_session_id: Whose sub-agent it is.
         metadata: As the application set it.
@@ -111,7 +112,7 @@ class SessionOverview(View):
     agent: str = ""
     user_id: str | None = None
     title: str = ""
-    status: SessionStatus
+    status: SessionStatus | None
     steps: int = 0
     tags: tuple[str, ...] = ()
     metadata: dict[str, JsonValue] = Field(default_factory=dict)

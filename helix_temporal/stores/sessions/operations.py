@@ -162,8 +162,8 @@ class QueriedSession(Protocol):
         ...
 
     @property
-    def status(self) -> SessionStatus:
-        """As a whole."""
+    def status(self) -> SessionStatus | None:
+        """As a whole; None where nobody knows."""
         ...
 
     @property

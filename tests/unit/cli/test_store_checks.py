@@ -54,10 +54,8 @@ def test_what_is_in_no_archive_is_not_shown_as_nothing(
     assert "HELIX_POSTGRES_DSN" in found.stderr
 
 
-def test_times_that_an_archive_alone_does_not_tell_are_not_of_1970(
-    archive_alone: dict[str, str], tmp_path: Path
-) -> None:
-    """The workers have no session store: a thread tells what was said, and not when it began."""
+def test_what_an_archive_alone_does_not_tell_is_a_dash(archive_alone: dict[str, str], tmp_path: Path) -> None:
+    """Without a session store a thread tells what was said, and not when it began or whether it ended."""
 
     async def write(backends: Backends) -> None:
         await backends.threads.open(OpenThread("cold", 1, "owner"))
@@ -65,8 +63,8 @@ def test_times_that_an_archive_alone_does_not_tell_are_not_of_1970(
 
     fill({**variables_of(tmp_path / "data"), **archive_alone}, write)
     shown = call(archive_alone, "session", "show", "cold").stdout
-    times = re.findall(r"^(created|changed) +(.*)$", shown, re.MULTILINE)
-    assert times == [("created", "–"), ("changed", "–")]
+    unknown = re.findall(r"^(status|created|changed) +(.*)$", shown, re.MULTILINE)
+    assert unknown == [("status", "–"), ("created", "–"), ("changed", "–")]
 
 
 def test_a_sweep_of_no_hot_store_is_refused(archive_alone: dict[str, str]) -> None:

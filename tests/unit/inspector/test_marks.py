@@ -39,6 +39,7 @@ def test_every_state_has_words() -> None:
     """A new one must not break a page that meets it first."""
     assert {marks.mark_run(attempt(status=each)).word for each in RunStatus}
     assert {marks.mark_session(overview(status=each)).word for each in SessionStatus}
+    assert marks.mark_session(overview(status=None)).word == "not known"
 
 
 def test_a_schedule_is_judged_by_its_newest_run() -> None:
