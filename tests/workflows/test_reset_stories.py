@@ -243,7 +243,8 @@ async def check_cancelled(told: Told, run_id: str, event_id: int) -> None:
     before, paid = await told.stand.messages(told.sid), told.paid
     await reset(told.stand, told.sid, event_id, run_id)
     await asyncio.sleep(0.5)
-    handle = told.stand.handle(told.sid)  # the branch, or the run as which it went on: who has ended takes no cancel
+    # The branch, or the run as which it went on: a cancel of one that has ended does nothing.
+    handle = told.stand.handle(told.sid)
     await handle.cancel()
     with pytest.raises(WorkflowFailureError) as ended:
         await handle.result()
