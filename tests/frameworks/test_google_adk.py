@@ -718,7 +718,7 @@ class TestUnderTheRunner:
         }
 
     async def test_a_turn_that_was_overtaken_is_told_so(self, service: HelixSessionService) -> None:
-        """A turn into which another one came, behind its question, ends with an error; the other one stands."""
+        """A turn into which another one came, behind its question, ends with an error; the other stands."""
         other = Runner(
             app_name="shop",
             agent=LlmAgent(name="a", model=Scripted(model="m", answers=["first"])),
