@@ -350,7 +350,7 @@ async def test_a_worker_goes_on_when_another_of_its_client_ends(
 ) -> None:
     """Workers of one client share its plugins, and their stores."""
     settings = Settings.from_env(variables).model_copy(update={"reference_key": SecretStr(KEY)})
-    plugins = make_plugins(settings, CountingModel(tmp_path / "calls", 0.0))
+    plugins = make_plugins(settings, CountingModel(tmp_path / "calls"))
     client = await Client.connect(temporal_address, plugins=plugins)
     kept = Worker(client, task_queue=unique, workflows=own.WORKFLOWS, activities=own.ACTIVITIES)
     ended = Worker(client, task_queue=f"{unique}-2", workflows=own.WORKFLOWS, activities=own.ACTIVITIES)
