@@ -7,7 +7,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from playwright.async_api import Browser, async_playwright
+from playwright.async_api import Browser, async_playwright, expect
+
+# Five seconds by default: a busy machine has a page wait for longer.
+expect.set_options(timeout=20_000)
 
 # It must not look for anything outside this machine, and runs as root where the tests do.
 _QUIETLY = (

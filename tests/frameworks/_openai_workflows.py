@@ -78,8 +78,8 @@ class CountingModel(Model):
     Each answer has a text of its own, so that two that were paid for cannot be taken for one.
     """
 
-    def __init__(self, calls: Path, pause: float = 0.0) -> None:
-        self._calls, self._pause = calls, pause
+    def __init__(self, calls: Path, gate: asyncio.Event | None = None) -> None:
+        self._calls, self._gate = calls, gate
 
     async def get_response(self, system_instructions: Any, input: Any, *_: Any, **__: Any) -> ModelResponse:  # noqa: A002
         """The answer to the newest item."""
@@ -111,7 +111,8 @@ class CountingModel(Model):
         line = {"instructions": instructions, "items": items, "process": os.getpid()}
         with self._calls.open("a") as file:
             file.write(json.dumps(line, default=str) + "\n")
-        await asyncio.sleep(self._pause)
+        if self._gate is not None:
+            await self._gate.wait()
         last = items[-1]
         number = secrets.token_hex(4)
         spoken = max(at for at, item in enumerate(items) if item.get("role") == "user")

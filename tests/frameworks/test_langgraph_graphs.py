@@ -129,11 +129,18 @@ async def test_parallel_nodes_that_succeeded_do_not_run_again(saver: HelixSaver)
     ran: list[str] = []
     broken = True
 
+    async def wait_for_others() -> None:
+        pending = set[str]()
+        while len(pending) < len(names) - 1:
+            await asyncio.sleep(0.02)
+            found = await saver.aget_tuple(CONFIG)
+            pending = {task for task, *_ in (found.pending_writes if found else None) or ()}
+
     def make_node(name: str) -> Any:
         async def node(state: State) -> Any:
             ran.append(name)
             if name == "n05" and broken:
-                await asyncio.sleep(0.2)
+                await wait_for_others()
                 raise ValueError(name)
             return {"told": [name]}
 

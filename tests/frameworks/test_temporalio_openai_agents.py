@@ -105,12 +105,18 @@ def make_plugins(settings: Settings, model: Any, backends: Any = None, **params:
 
 @asynccontextmanager
 async def serving(
-    address: str, settings: Settings, queue: str, calls: Path, *, pause: float = 0.0, **options: Any
+    address: str,
+    settings: Settings,
+    queue: str,
+    calls: Path,
+    *,
+    gate: asyncio.Event | None = None,
+    **options: Any,
 ) -> AsyncIterator[Bench]:
-    """A worker."""
+    """A worker; its model answers when the gate is open."""
     backends = Backends(settings)
     params = options.pop("params", {})
-    plugins = make_plugins(settings, CountingModel(calls, pause), backends, **params)
+    plugins = make_plugins(settings, CountingModel(calls, gate), backends, **params)
     client = await Client.connect(address, plugins=plugins)
     async with Worker(
         client, task_queue=queue, workflows=own.WORKFLOWS, activities=own.ACTIVITIES, **options
@@ -279,8 +285,16 @@ async def test_a_cancelled_run_keeps_what_the_user_said(
     settings: Settings, temporal_address: str, unique: str, tmp_path: Path
 ) -> None:
     """And shuts the model's late answer out."""
-    calls = tmp_path / "calls"
-    async with serving(temporal_address, settings, unique, calls, pause=1.5) as bench:
+    calls, gate, ended = tmp_path / "calls", asyncio.Event(), asyncio.Event()
+
+    async def note_end(call: Any) -> Any:
+        try:
+            return await call()
+        finally:
+            ended.set()
+
+    around = [AroundModel(note_end)]
+    async with serving(temporal_address, settings, unique, calls, gate=gate, interceptors=around) as bench:
         handle = await bench.client.start_workflow(
             own.Cancelled.run, "s", id=f"{unique}-s", task_queue=unique
         )
@@ -288,7 +302,8 @@ async def test_a_cancelled_run_keeps_what_the_user_said(
             await asyncio.sleep(0.05)
         await handle.cancel()
         assert await handle.result() == "cancelled"
-        await asyncio.sleep(2)
+        gate.set()
+        await asyncio.wait_for(ended.wait(), 30)
         assert await bench.roles("s") == ["user"]
 
 
@@ -335,7 +350,7 @@ async def test_a_worker_goes_on_when_another_of_its_client_ends(
 ) -> None:
     """Workers of one client share its plugins, and their stores."""
     settings = Settings.from_env(variables).model_copy(update={"reference_key": SecretStr(KEY)})
-    plugins = make_plugins(settings, CountingModel(tmp_path / "calls", 0.0))
+    plugins = make_plugins(settings, CountingModel(tmp_path / "calls"))
     client = await Client.connect(temporal_address, plugins=plugins)
     kept = Worker(client, task_queue=unique, workflows=own.WORKFLOWS, activities=own.ACTIVITIES)
     ended = Worker(client, task_queue=f"{unique}-2", workflows=own.WORKFLOWS, activities=own.ACTIVITIES)

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import logging
-import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -32,7 +31,7 @@ from tests import _postgres
 
 pytestmark = pytest.mark.slow
 
-WITHIN = 15.0
+WITHIN = 30.0
 """Seconds in which a probe must tell what has happened."""
 
 
@@ -46,9 +45,11 @@ class Slow:
     """A model that answers when it may."""
 
     answering: asyncio.Event
+    called: asyncio.Event
 
     async def generate(self, request: ModelRequest) -> ModelResponse:
         """Wait, and say so."""
+        self.called.set()
         await self.answering.wait()
         return ModelResponse("done")
 
@@ -60,6 +61,11 @@ class Site:
     settings: Settings
     proxies: dict[str, FaultProxy]
     answering: asyncio.Event = field(default_factory=asyncio.Event)
+    called: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def agent(self) -> Agent:
+        """One that answers when it may."""
+        return Agent(name="slow", model=Slow(self.answering, self.called))
 
     async def probe(self, path: str, part: str = "wrong") -> tuple[int, dict[str, str]]:
         """Status and what is wrong, or another part of the answer; 0 if nobody listens."""
@@ -88,9 +94,7 @@ class Site:
     async def worker(self, **options: Any) -> AsyncIterator[Served]:
         """A worker of an agent that answers when it may."""
         idle = SessionOptions(idle_timeout=60)
-        async with session_worker(
-            self.settings, [Agent(name="slow", model=Slow(self.answering))], options=idle, **options
-        ) as served:
+        async with session_worker(self.settings, [self.agent()], options=idle, **options) as served:
             yield served
 
     @asynccontextmanager
@@ -101,8 +105,7 @@ class Site:
         stop = asyncio.Event()
 
         async def serve() -> None:
-            agent = Agent(name="slow", model=Slow(self.answering))
-            async with worker.prepare_worker(self.settings, [agent]) as (_, prepared), prepared:
+            async with worker.prepare_worker(self.settings, [self.agent()]) as (_, prepared), prepared:
                 await stop.wait()
 
         serving = asyncio.create_task(serve())
@@ -211,11 +214,10 @@ async def test_an_archive_that_is_away_counts_where_it_is_required(site: Site) -
 async def test_an_archive_that_is_away_is_told_by_a_worker_that_is_ready(site: Site) -> None:
     """Open sessions go on without it; new ones, and those that have ended, cannot be opened."""
     async with site.worker():
-        await site.wait_for("/readyz", 200)
-        assert (await site.probe("/readyz", "degraded"))[1] == {}
+        await site.wait_for("/readyz", 200, part="degraded")
         site.proxies["s3"].refuse()
         await site.wait_for("/readyz", 200, "archive", part="degraded", says="S3 gave no whole answer")
-        assert (await site.probe("/readyz"))[1] == {}
+        await site.wait_for("/readyz", 200)
         site.proxies["s3"].refuse(False)
         await site.wait_for("/readyz", 200, part="degraded")
 
@@ -228,7 +230,7 @@ async def test_a_worker_that_drains_is_not_ready(site: Site) -> None:
             await site.wait_for("/readyz", 200)
             session_id = f"{site.settings.task_queue}-slow"
             asked.append(asyncio.create_task(served.sessions.ask(session_id, "hello", agent="slow")))
-            await asyncio.sleep(1.0)
+            await site.called.wait()
 
     asked: list[asyncio.Task[Any]] = []
     worker = asyncio.create_task(stop_in_the_middle())
@@ -320,11 +322,17 @@ async def test_a_worker_that_waits_ends_when_it_is_cancelled(site: Site) -> None
     """At once, and its probes with it."""
     client, helix = await connect(site.settings)
     site.proxies["redis"].refuse()
-    began = time.monotonic()
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(2.0), HelixWorker(client, helix):
+
+    async def wait() -> None:
+        async with HelixWorker(client, helix):
             pass
-    assert time.monotonic() - began < 4.0
+
+    waiting = asyncio.create_task(wait())
+    await site.wait_for("/startupz", 503, "threads in redis")
+    waiting.cancel()
+    done, _ = await asyncio.wait([waiting], timeout=WITHIN)
+    assert done
+    assert waiting.cancelled()
     assert await site.probe("/livez") == (0, {})
 
 
@@ -419,21 +427,22 @@ async def test_a_worker_whose_slots_are_all_taken_says_so(
     monkeypatch.setattr(slots, "TOLD_AFTER", 0.5)
     site.settings = site.settings.model_copy(update={"max_concurrent_activities": 1})
     async with site.worker() as served:
-        await site.wait_for("/readyz", 200)
-        assert await site.probe("/readyz", "busy") == (200, {})
+        await site.wait_for("/readyz", 200, part="busy")
         session_id = f"{site.settings.task_queue}-slow"
         asked = asyncio.create_task(served.sessions.ask(session_id, "hello", agent="slow"))
         async with asyncio.timeout(WITHIN):
-            while "slot is free" not in caplog.text:
+            while not (site.answering.is_set() and "slot is free" in said_by(caplog, slots)[-1]):
                 _, busy = await site.probe("/readyz", "busy")
                 # Between two activities the slot is taken by none that has a name.
                 by_step = "by 1 helix.sessions.run_step" in busy.get("activities", "")
-                if by_step and "all 1 activity slots" in caplog.text and not site.answering.is_set():
+                if by_step and "all 1 activity slots" in "".join(said_by(caplog, slots)[-1:]):
                     assert "HELIX_MAX_CONCURRENT_ACTIVITIES" in busy["activities"]
                     site.answering.set()
                 await asyncio.sleep(0.2)
         await asked
-    assert len([each for each in caplog.records if each.name == slots.__name__]) == 2
+    # On a busy machine the slot may have been free for a second before the step, and is told about twice.
+    told = ["all 1 activity slots" in each for each in said_by(caplog, slots)]
+    assert told == [number % 2 == 0 for number in range(len(told))]
 
 
 @pytest.mark.parametrize("name", ["redis", "s3"])

@@ -13,6 +13,7 @@ from tests._browser import browser
 from tests.integration import _hostile
 from tests.integration._crawl import crawl
 from tests.integration._inspected import Inspector, Watched, inspector_over, opened_at, session_path
+from tests.unit._web import until
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -64,15 +65,17 @@ async def test_the_policy_tells_what_it_stops(scene: Scene, chromium: Browser) -
             f"() => {{ const made = document.createElement('script'); made.textContent = '{_hostile.MARK}=1';"
             " document.body.append(made); new Image().src = 'http://evil.example/i.png'; }"
         )
-        await page.wait_for_timeout(300)
+        # The browser tells of both when it likes; one that came later would be the next test's.
+        await until(lambda: stopped(scene.inspector) == {"script-src-elem", "img-src"})
+        await until(lambda: seen.complaints != [])
         assert not await has_run(page)
-        assert any(
-            "script-src" in json.loads(each)["csp-report"]["effective-directive"]
-            for each in scene.inspector.reports
-        )
         assert seen.foreign == []
-        assert seen.complaints != []
     scene.inspector.reports.clear()
+
+
+def stopped(inspector: Inspector) -> set[str]:
+    """By which directives, as browsers have told so far."""
+    return {json.loads(each)["csp-report"]["effective-directive"] for each in inspector.reports}
 
 
 async def test_nothing_runs_on_any_page(scene: Scene, chromium: Browser) -> None:

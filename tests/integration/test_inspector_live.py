@@ -175,10 +175,11 @@ async def test_a_silent_turn_is_told(
     await gate.reached.wait()
     await page.goto(inspector.address + session_path(inspector.app, "silent"))
     await expect(page.locator("#live-text")).to_have_text("Half")
-    await expect(page.locator("#live-status")).to_contain_text("nothing has come for more than 1 s")
-    # Told at 1, 2, 4 and 8 seconds, as screen readers read each; between them it is counted.
+    # Told at 1, 2, 4 and 8 seconds and so on, as screen readers read each; between them it is counted.
+    told = re.compile(r"nothing has come for more than (1|2|4|8|16) s")
+    await expect(page.locator("#live-status")).to_contain_text(told)
     counted = page.locator("#live-status [data-seconds]")
-    await expect(counted).to_have_text(re.compile("^[567] s$"), timeout=20_000)
+    await expect(counted).to_have_text(re.compile(r"^(?!(1|2|4|8|16|32) s$)\d+ s$"))
     gate.opened.set()
     await asking
     await expect(page.locator("#live-status")).to_contain_text("nothing runs now")
@@ -229,11 +230,11 @@ async def test_lost_connections_lose_and_double_nothing(env: HelixEnv, desk: Des
         asking = asyncio.create_task(env.sessions.ask("s3", "m4", agent="streaming"))
         await gate.reached.wait()
         proxy.refuse(False)
-        await expect(page.locator("#live-text")).to_have_text("third begins", timeout=20_000)
+        await expect(page.locator("#live-text")).to_have_text("third begins")
         gate.opened.set()
         await asking
         await expect(page.locator("#live-ended .turn")).to_have_count(3)
-        assert await page.locator(".turn h2").all_inner_texts() == ["Turn 1", "Turn 2", "Turn 3", "Turn 4"]
+        await expect(page.locator(".turn h2")).to_have_text(["Turn 1", "Turn 2", "Turn 3", "Turn 4"])
 
 
 UNSEEN = """
@@ -248,20 +249,21 @@ async def test_pages_opened_in_the_background_take_no_connection(
 ) -> None:
     """Eight sessions opened from the list: a browser has six connections, and the seventh page hung."""
     await begin_session(env, desk, "many")
-    before = inspector.app.state.live.count
+    # The pages of tests before this one are closed; the server hears of it a moment later.
+    await until(lambda: inspector.app.state.live.count == 0)
     async with opened_at(chromium, inspector) as (page, _):
         await page.context.add_init_script(UNSEEN)
         address = inspector.address + session_path(inspector.app, "many")
         pages = [await page.context.new_page() for _ in range(8)]
         for each in pages:
-            await each.goto(address, timeout=10_000)
-        assert inspector.app.state.live.count == before
+            await each.goto(address)
+        assert inspector.app.state.live.count == 0
         for each in pages:
             await each.evaluate("show(true)")
             await expect(each.locator("#live-status")).to_contain_text("Following")
-            assert inspector.app.state.live.count == before + 1
+            assert inspector.app.state.live.count == 1
             await each.evaluate("show(false)")
-            await until(lambda: inspector.app.state.live.count == before)
+            await until(lambda: inspector.app.state.live.count == 0)
 
 
 async def test_an_address_with_a_broken_anchor_is_followed(
@@ -286,7 +288,7 @@ async def test_a_server_that_is_away_is_told_until_it_is_back(
         proxy.refuse()
         await expect(page.locator("#live-status")).to_contain_text("no answer")
         proxy.refuse(False)
-        await expect(page.locator("#live-status")).to_contain_text("Following", timeout=15_000)
+        await expect(page.locator("#live-status")).to_contain_text("Following")
 
 
 async def test_a_server_that_was_started_anew_says_where_the_link_is(
@@ -303,7 +305,7 @@ async def test_a_server_that_was_started_anew_says_where_the_link_is(
         inspector.app.state.live.close()
         await expect(page.locator("#live-status")).to_contain_text("open the link that it printed")
         inspector.app.state.access.token = before
-        await expect(page.locator("#live-status")).to_contain_text("Following", timeout=15_000)
+        await expect(page.locator("#live-status")).to_contain_text("Following")
 
 
 async def test_a_page_that_was_refused_its_stream_gets_it_later(
@@ -315,7 +317,7 @@ async def test_a_page_that_was_refused_its_stream_gets_it_later(
     await page.goto(inspector.address + session_path(inspector.app, "full"))
     await expect(page.locator("#live-status")).to_contain_text("too many pages")
     monkeypatch.undo()
-    await expect(page.locator("#live-status")).to_contain_text("Following", timeout=15_000)
+    await expect(page.locator("#live-status")).to_contain_text("Following")
 
 
 async def test_a_deleted_session_is_told(env: HelixEnv, desk: Desk, page: Page, inspector: Inspector) -> None:

@@ -105,7 +105,7 @@ def variables(temporal_address: str, unique: str, shop: Path) -> dict[str, str]:
 def end_before_it_serves(process: "subprocess.Popen[str]") -> None:
     """SIGTERM ends it, and it says that it has not served."""
     process.send_signal(signal.SIGTERM)
-    output, _ = process.communicate(timeout=10)
+    output, _ = process.communicate(timeout=30)
     assert (process.returncode, "before it served" in output) == (143, True), output
 
 
@@ -128,12 +128,15 @@ def is_healthy(variables: dict[str, str], *probe: str) -> bool:
     return ask_health(variables, *probe).returncode == 0
 
 
-def wait_until_healthy(variables: dict[str, str]) -> None:
-    for _ in range(300):
-        if is_healthy(variables):
-            return
-        time.sleep(0.1)
-    raise AssertionError("the worker does not become healthy")
+def wait_until_healthy(variables: dict[str, str], *probe: str) -> None:
+    """And until it serves: it answers earlier, and is then ended at once by SIGTERM."""
+    for each in [(), ("started",), *([probe] if probe else [])]:
+        for _ in range(300):
+            if is_healthy(variables, *each):
+                break
+            time.sleep(0.1)
+        else:
+            raise AssertionError(f"the worker does not become healthy: {each}")
 
 
 async def test_the_agents_of_a_module_are_served(variables: dict[str, str], shop: Path) -> None:
@@ -244,7 +247,7 @@ def test_with_json_a_probe_s_answer_is_data(variables: dict[str, str], shop: Pat
     away = HealthAnswer.model_validate_json(ask_health(variables, "live", "--json").stdout)
     assert (away.probe, away.ok, list(away.wrong)) == ("live", False, ["worker"])
     with running(shop, variables, "worker", "shop", until="Starting a worker for"):
-        wait_until_healthy(variables)
+        wait_until_healthy(variables, "ready")
         there = HealthAnswer.model_validate_json(ask_health(variables, "ready", "--json").stdout)
     assert (there.probe, there.ok, there.wrong) == ("ready", True, {})
 
@@ -356,7 +359,7 @@ async def test_a_second_signal_ends_a_worker_that_drains(
         process.send_signal(number)
         await until(lambda: _says(variables, "drains"))
         process.send_signal(number)
-        output, _ = await asyncio.to_thread(process.communicate, timeout=10)
+        output, _ = await asyncio.to_thread(process.communicate, timeout=30)
         assert process.returncode == status, output
         assert "second signal" in output
         asked.cancel()
@@ -368,7 +371,7 @@ async def test_a_second_signal_ends_a_worker_that_drains(
 async def test_a_worker_tells_what_it_cut_off_when_it_stopped(variables: dict[str, str], shop: Path) -> None:
     """A roll-out that repeats model calls is seen in the log: it said that all had finished."""
     (shop / "hanging.py").write_text(HANGING)
-    limits = dict.fromkeys(("HELIX_TIMEOUT_MODEL_START_TO_CLOSE", "HELIX_TIMEOUT_TOOL_START_TO_CLOSE"), "3")
+    limits = dict.fromkeys(("HELIX_TIMEOUT_MODEL_START_TO_CLOSE", "HELIX_TIMEOUT_TOOL_START_TO_CLOSE"), "8")
     process = start(shop, variables | limits, "worker", "hanging")
     try:
         client, _ = await connect(Settings.from_env(variables))
@@ -377,7 +380,7 @@ async def test_a_worker_tells_what_it_cut_off_when_it_stopped(variables: dict[st
         asked = asyncio.create_task(sessions.ask(session_id, "Go.", agent="hanging"))
         await until(lambda: _is_there(shop / "called"))
         process.send_signal(signal.SIGTERM)
-        output, _ = await asyncio.to_thread(process.communicate, timeout=30)
+        output, _ = await asyncio.to_thread(process.communicate, timeout=60)
         asked.cancel()
         last = output.splitlines()[-1]
         assert (process.returncode, "finished: 0, failed: 0, cut off: 1;" in last) == (0, True), output
