@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
 import pytest
@@ -123,6 +123,18 @@ def listened_to(client: Client, *interceptors: Interceptor) -> Client:
     config = client.config()
     config["interceptors"] = [*config["interceptors"], *interceptors]
     return Client(**config)
+
+
+async def give_up(call: Coroutine[Any, Any, Any], started: Sequence[object]) -> None:
+    """Cancel a call of a client once it has started something, as who has waited long enough."""
+    calling = asyncio.create_task(call)
+    async with asyncio.timeout(20):
+        while not started:  # noqa: ASYNC110 (an interceptor, or a proxy, tells)
+            await asyncio.sleep(0.05)
+    await asyncio.wait([calling], timeout=0.3)
+    calling.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await calling
 
 
 async def activity_exists(client: Client, activity_id: str) -> bool:

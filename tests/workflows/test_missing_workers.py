@@ -14,7 +14,7 @@ from helix_temporal.models.states import SessionProperties
 from helix_temporal.plugin import HelixPlugin
 from helix_temporal.settings import Settings
 from helix_temporal.testing.serving import session_worker
-from tests.workflows._ways import stand
+from tests.workflows._ways import Starts, give_up, listened_to, stand
 from tests.workflows.conftest import Stand
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow]
@@ -63,10 +63,10 @@ async def test_a_read_that_nobody_serves_names_session_queue_and_namespace(
 async def test_a_read_that_its_caller_gives_up_leaves_no_workflow(older_stand: Stand, sid: str) -> None:
     """A web page that asks again and again left one each time, and all of them ran once a worker came."""
     client, queue = older_stand.served.client, f"{sid}-nobody"
-    nobody = SessionClient(client, task_queue=queue)
     for _ in range(3):
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(nobody.session(sid).get_state(), 0.5)
+        starts = Starts()
+        nobody = SessionClient(listened_to(client, starts), task_queue=queue)
+        await give_up(nobody.session(sid).get_state(), starts.workflows)
     query = f"TaskQueue = '{queue}'"
     found: list[WorkflowExecutionStatus | None] = []
     async with asyncio.timeout(20):
