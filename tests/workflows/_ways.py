@@ -17,7 +17,7 @@ from temporalio.client import (
 )
 from temporalio.service import RPCError, RPCStatusCode
 
-from helix_temporal.client import SessionClient
+from helix_temporal.client import SessionClient, workflow_id
 from helix_temporal.models.sessions import AskStatus
 from helix_temporal.models.states import SessionProperties
 from tests.workflows.conftest import Stand
@@ -135,6 +135,20 @@ async def give_up(call: Coroutine[Any, Any, Any], started: Sequence[object]) -> 
     calling.cancel()
     with pytest.raises(asyncio.CancelledError):
         await calling
+
+
+async def left_unserved(sessions: SessionClient, session_id: str) -> None:
+    """Ask on a task queue that nobody serves until the session's run is there, and give up."""
+    asking = asyncio.create_task(sessions.ask(session_id, "hello", agent="main", timeout=60))
+    handle = sessions._connection.client.get_workflow_handle(workflow_id(session_id))
+    async with asyncio.timeout(30):
+        while True:
+            with contextlib.suppress(RPCError):
+                await handle.describe()
+                break
+            await asyncio.sleep(0.05)
+    asking.cancel()
+    await asyncio.gather(asking, return_exceptions=True)
 
 
 async def activity_exists(client: Client, activity_id: str) -> bool:

@@ -226,7 +226,7 @@ async def sid(stand: Stand) -> AsyncIterator[str]:
 @pytest.fixture
 def patient_causes(monkeypatch: pytest.MonkeyPatch) -> None:
     """What holds a session up is looked for longer: a busy server takes more than a second to say so."""
-    monkeypatch.setattr(_updates, "_GRACE", 3.0)
+    monkeypatch.setattr(_updates, "_GRACE", 2.0)
 
 
 @pytest.fixture

@@ -84,6 +84,7 @@ async def test_a_list_of_sessions_that_nobody_serves_names_the_queue(stand: Stan
             await call()
 
 
+@pytest.mark.usefixtures("patient_causes")
 async def test_the_queue_of_the_clients_plugin_is_hinted_at(stand: Stand, sid: str) -> None:
     """Whoever names another queue to the client than to the plugin has mistyped one of them."""
     nobody = SessionClient(stand.served.client, task_queue=f"{sid}-nobody")
@@ -93,6 +94,7 @@ async def test_the_queue_of_the_clients_plugin_is_hinted_at(stand: Stand, sid: s
     assert f"workers poll task queue {queue!r} there" in str(caught.value)
 
 
+@pytest.mark.usefixtures("patient_causes")
 async def test_the_queue_on_which_the_deployments_sessions_ran_is_hinted_at(
     temporal_address: str, unique: str
 ) -> None:
@@ -101,6 +103,10 @@ async def test_the_queue_on_which_the_deployments_sessions_ran_is_hinted_at(
     agent = Agent(name="main", model=ScriptedModel(["hello"]))
     async with session_worker(settings, [agent], drain=1.0) as served:
         await served.sessions.ask("first", "hi", agent="main", timeout=30)
+        query = f"TaskQueue = '{settings.task_queue}'"
+        async with asyncio.timeout(20):
+            while not [each async for each in served.client.list_workflows(query)]:  # noqa: ASYNC110 (a list lags)
+                await asyncio.sleep(0.1)
         plugin = HelixPlugin(Settings(temporal_address=temporal_address, name=unique))
         lost = SessionClient(await Client.connect(temporal_address, plugins=[plugin]))
         with pytest.raises(TimeoutError) as caught:
