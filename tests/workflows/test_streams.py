@@ -250,6 +250,7 @@ async def test_a_streamed_turn_adds_to_history_what_any_turn_adds(stand: Stand, 
         name = f"{sid}-{len(sizes)}"
         desk.scripts[name], desk.streams[name] = (lambda _: answer), speak
         await stand.sessions.ask(name, "hello", agent=agent)
+        await stand.at_rest(name)
         before = await stand.events(name)
         await stand.sessions.ask(name, "again")
         added = (await stand.events(name))[len(before) :]
