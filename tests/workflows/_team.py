@@ -156,7 +156,6 @@ class Team:
             leads("asks", agent_tool("helper", agent="asker")),
             leads("asks-on", agent_tool("helper", agent="asker", thread="continue")),
             leads("asks-below", agent_tool("helper", agent="asks")),
-            leads("asks-briefly", agent_tool("helper", agent="asker", timeout=4)),
             leads("asks-shortly", agent_tool("helper", agent="asker", timeout=8)),
             leads("asks-shortly-below", agent_tool("helper", agent="asks-shortly")),
             leads("asks-hurried", agent_tool("helper", agent="hurried")),

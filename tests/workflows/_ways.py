@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
 import pytest
@@ -17,7 +17,7 @@ from temporalio.client import (
 )
 from temporalio.service import RPCError, RPCStatusCode
 
-from helix_temporal.client import SessionClient
+from helix_temporal.client import SessionClient, workflow_id
 from helix_temporal.models.sessions import AskStatus
 from helix_temporal.models.states import SessionProperties
 from tests.workflows.conftest import Stand
@@ -123,6 +123,32 @@ def listened_to(client: Client, *interceptors: Interceptor) -> Client:
     config = client.config()
     config["interceptors"] = [*config["interceptors"], *interceptors]
     return Client(**config)
+
+
+async def give_up(call: Coroutine[Any, Any, Any], started: Sequence[object]) -> None:
+    """Cancel a call of a client once it has started something, as who has waited long enough."""
+    calling = asyncio.create_task(call)
+    async with asyncio.timeout(20):
+        while not started:  # noqa: ASYNC110 (an interceptor, or a proxy, tells)
+            await asyncio.sleep(0.05)
+    await asyncio.wait([calling], timeout=0.3)
+    calling.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await calling
+
+
+async def left_unserved(sessions: SessionClient, session_id: str) -> None:
+    """Ask on a task queue that nobody serves until the session's run is there, and give up."""
+    asking = asyncio.create_task(sessions.ask(session_id, "hello", agent="main", timeout=60))
+    handle = sessions._connection.client.get_workflow_handle(workflow_id(session_id))
+    async with asyncio.timeout(30):
+        while True:
+            with contextlib.suppress(RPCError):
+                await handle.describe()
+                break
+            await asyncio.sleep(0.05)
+    asking.cancel()
+    await asyncio.gather(asking, return_exceptions=True)
 
 
 async def activity_exists(client: Client, activity_id: str) -> bool:

@@ -1,5 +1,6 @@
 """One worker for all of these tests, on real servers; what its agents do, each test decides itself."""
 
+import asyncio
 import contextlib
 import os
 import uuid
@@ -14,7 +15,7 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import WorkflowHandle
 from temporalio.service import RPCError
 
-from helix_temporal.client import SessionClient, workflow_id
+from helix_temporal.client import SessionClient, _updates, workflow_id
 from helix_temporal.devstack import S3Endpoint, temporal
 from helix_temporal.devstack.servers import open_place
 from helix_temporal.models.messages import Message
@@ -35,7 +36,8 @@ TIMEOUTS = Timeouts(
     heartbeat_every=timedelta(seconds=0.3),
     max_heartbeat_throttle_interval=timedelta(seconds=0.5),
     roll_out=timedelta(seconds=2),
-    flush_attempt=timedelta(seconds=1),
+    # A busy archive may take seconds: what it refuses at once costs a step nothing.
+    flush_attempt=timedelta(seconds=5),
     flush_retry_maximum=timedelta(seconds=1),
     finaliser_budget=timedelta(seconds=5),
 )
@@ -98,6 +100,35 @@ class Stand:
     async def messages(self, session_id: str) -> list[Message]:
         """The thread's finished turns."""
         return await self.sessions.session(session_id).get_messages()
+
+    async def at_rest(self, session_id: str) -> None:
+        """Wait until nothing of the newest run is under way, so that its history does not grow by itself."""
+        async with asyncio.timeout(30):
+            while True:
+                raw = (await self.handle(session_id).describe()).raw_description
+                if not (raw.HasField("pending_workflow_task") or raw.pending_activities):
+                    return
+                await asyncio.sleep(0.05)
+
+    async def accepted(self, session_id: str, count: int) -> None:
+        """Wait until the newest run has accepted so many updates."""
+        async with asyncio.timeout(30):
+            while True:
+                kinds = [each.WhichOneof("attributes") for each in await self.events(session_id)]
+                if kinds.count("workflow_execution_update_accepted_event_attributes") >= count:
+                    return
+                await asyncio.sleep(0.05)
+
+    async def heard_cancel(self, session_id: str) -> None:
+        """Wait until a worker has done a workflow task with the newest run's cancel."""
+        cancel = "workflow_execution_cancel_requested_event_attributes"
+        done = "workflow_task_completed_event_attributes"
+        async with asyncio.timeout(30):
+            while True:
+                kinds = [each.WhichOneof("attributes") for each in await self.events(session_id)]
+                if cancel in kinds and done in kinds[kinds.index(cancel) :]:
+                    return
+                await asyncio.sleep(0.05)
 
     async def finish(self, session_id: str) -> None:
         """Close the session and wait until it has ended."""
@@ -190,6 +221,12 @@ async def sid(stand: Stand) -> AsyncIterator[str]:
     except RPCError:
         # It had ended, or never began.
         return
+
+
+@pytest.fixture
+def patient_causes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What holds a session up is looked for longer: a busy server takes more than a second to say so."""
+    monkeypatch.setattr(_updates, "_GRACE", 2.0)
 
 
 @pytest.fixture

@@ -40,6 +40,7 @@ from helix_temporal.models.messages import ToolCall
 from helix_temporal.models.sessions import AskStatus, FailingCall, SessionOptions
 from helix_temporal.plugin import HelixPlugin
 from helix_temporal.testing.serving import Served, session_worker
+from tests.workflows._ways import left_unserved
 from tests.workflows.conftest import TIMEOUTS, make_settings
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow]
@@ -283,13 +284,23 @@ async def test_what_may_pass_is_tried_more_often(served: Served, unique: str, ag
     assert result.text == "at last"
 
 
+async def failing_of(served: Served, session_id: str) -> tuple[FailingCall, ...]:
+    """Calls of a session that have failed so far."""
+    return (await served.sessions.session(session_id).get_status()).failing
+
+
+@pytest.mark.usefixtures("patient_causes")
 async def test_a_time_out_and_the_status_tell_the_last_failure(served: Served, unique: str) -> None:
     """With its activity, its attempt and the worker."""
+    await served.sessions.send(unique, "hello", agent="away")
+    async with asyncio.timeout(20):
+        while max((each.attempt for each in await failing_of(served, unique)), default=0) < 2:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
     with pytest.raises(TimeoutError) as caught:
-        await served.sessions.ask(unique, "hello", agent="away", timeout=2)
+        await served.sessions.ask(unique, "hello", agent="away", timeout=1)
     assert "helix.sessions.run_step fails, attempt" in str(caught.value)
     assert "ConnectionError: model of agent 'away': ConnectionError: connection refused" in str(caught.value)
-    (failing,) = (await served.sessions.session(unique).get_status()).failing
+    (failing,) = await failing_of(served, unique)
     assert failing.activity == "helix.sessions.run_step"
     assert failing.attempt >= 2
     assert failing.error.startswith("ConnectionError: model of agent 'away'")
@@ -412,6 +423,7 @@ async def test_a_tool_that_takes_too_long_is_named_with_its_time(served: Served,
 # -- workers that are missing
 
 
+@pytest.mark.usefixtures("patient_causes")
 async def test_a_queue_without_workers_is_named(
     served: Served, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -425,10 +437,10 @@ async def test_a_queue_without_workers_is_named(
         await nobody.session(unique).get_status()
 
 
+@pytest.mark.usefixtures("patient_causes")
 async def test_a_session_that_runs_on_another_queue_is_found_there(served: Served, unique: str) -> None:
     """Its run stays on the queue on which it was started."""
-    with pytest.raises(TimeoutError):
-        await SessionClient(served.client, task_queue=unique).send(unique, "hello", agent="well", timeout=1)
+    await left_unserved(SessionClient(served.client, task_queue=unique), unique)
     with pytest.raises(TimeoutError) as caught:
         await served.sessions.ask(unique, "hello", agent="well", timeout=2)
     assert f"no worker polls task queue '{unique}'" in str(caught.value)

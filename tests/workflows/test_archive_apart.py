@@ -24,11 +24,15 @@ async def test_a_slow_put_of_one_session_leaves_the_others_archived(sea: Shore) 
     sessions, (slow, *healthy) = sea.sessions, sea.names
     for name in sea.names:
         await sessions.ask(name, "hello", agent="main")
-    sea.proxy.delay(f"{slow}/manifest", 3.0)
-    assert (await sessions.ask(slow, "late")).archived is False
+    sea.proxy.delay(f"{slow}/manifest", 60.0)
+    late = asyncio.create_task(sessions.ask(slow, "late"))
+    async with asyncio.timeout(20):
+        while len(sea.stand.desk.requests[slow]) < 2:  # noqa: ASYNC110 (a worker tells nobody)
+            await asyncio.sleep(0.02)
     for text in ("one", "two", "three", "four", "five"):
         told = await asyncio.gather(*(sessions.ask(name, text) for name in healthy))
         assert [each.archived for each in told] == [True, True]
+    assert (await late).archived is False
     await sea.wipe()
     for name in healthy:
         assert await sea.users(name) == ["hello", "one", "two", "three", "four", "five"]

@@ -5,6 +5,7 @@ import time
 import uuid
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from datetime import timedelta
 
 import pytest
 import pytest_asyncio
@@ -20,7 +21,8 @@ from helix_temporal.testing.proxy import FaultProxy
 from helix_temporal.testing.serving import session_worker
 from tests.workflows._desk import Desk, first_tools_then
 from tests.workflows._metered import fetch
-from tests.workflows.conftest import Stand, make_settings
+from tests.workflows._shore import shore as own_shore
+from tests.workflows.conftest import TIMEOUTS, Stand, make_settings
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow]
 
@@ -80,7 +82,7 @@ async def test_chat_goes_on_without_the_archive_and_says_so(shore: Shore, sid: s
     """An open session needs Redis alone; its status says what is not archived."""
     sessions = shore.stand.sessions
     await sessions.ask(sid, "one", agent="main")
-    assert (await sessions.session(sid).get_status()).archived
+    await until_archived(shore, sid)
     shore.proxy.refuse()
     for text in ("two", "three"):
         assert (await sessions.ask(sid, text, timeout=20)).status is AskStatus.ANSWERED
@@ -297,17 +299,18 @@ async def until_refused(shore: Shore, sid: str, count: int) -> None:
 
 
 async def test_a_message_during_the_idle_end_without_the_archive_does_not_wait_for_it(
-    shore: Shore, sid: str
+    temporal_address: str, redis_url: str, s3: S3Endpoint
 ) -> None:
     """A flush that cannot succeed must not stand between a question and its answer."""
-    client = shore.stand.client(idle_timeout=0.5)
-    await client.ask(sid, "one", agent="main")
-    shore.proxy.refuse()
-    await client.ask(sid, "two", timeout=20)
-    while (await client.session(sid).get_status()).status != "ending":  # noqa: ASYNC110 (another process tells)
-        await asyncio.sleep(0.02)
-    result = await client.ask(sid, "three", timeout=2.5)
-    assert result.text == "5: three"
+    timeouts = TIMEOUTS.model_copy(update={"finaliser_budget": timedelta(seconds=90)})
+    async with own_shore(temporal_address, redis_url, s3, timeouts=timeouts) as sea:
+        client, sid = sea.stand.client(idle_timeout=0.5), sea.names[0]
+        await client.ask(sid, "one", agent="main")
+        sea.proxy.refuse()
+        await client.ask(sid, "two", timeout=20)
+        await sea.status(sid, lambda info: info.status == "ending")
+        result = await client.ask(sid, "three", timeout=30)
+        assert result.text == "5: three"
 
 
 async def until_none_waits(shore: Shore, sid: str) -> None:

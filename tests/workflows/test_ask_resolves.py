@@ -80,7 +80,8 @@ async def test_an_ask_ends_at_its_deadline_and_its_answer_is_found_later(
     with pytest.raises(TimeoutError):
         await stand.sessions.ask(sid, "hello", agent="main", message_id="m-1", timeout=1)
     gate.opened.set()
-    result = await stand.sessions.ask(sid, "hello", message_id="m-1")
+    # By its agent: on a busy machine the first one may have come to nothing within its second.
+    result = await stand.sessions.ask(sid, "hello", agent="main", message_id="m-1")
     assert result.text == "1: hello"
     assert len(desk.requests[sid]) == 1
 
@@ -103,7 +104,7 @@ async def test_an_ask_can_be_cancelled(stand: Stand, desk: Desk, sid: str) -> No
     await gate.reached.wait()
     asked.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await asyncio.wait_for(asyncio.shield(asked), 3)
+        await asyncio.wait_for(asyncio.shield(asked), 20)
     gate.opened.set()
 
 
@@ -112,7 +113,7 @@ async def test_an_ask_within_a_time_limit_ends_with_it(stand: Stand, desk: Desk,
     gate = Gate()
     desk.scripts[sid] = gate.then()
     asked = asyncio.create_task(asyncio.wait_for(stand.sessions.ask(sid, "hello", agent="main"), 1))
-    done, _ = await asyncio.wait({asked}, timeout=4)
+    done, _ = await asyncio.wait({asked}, timeout=20)
     assert done
     with pytest.raises(TimeoutError):
         await asked
@@ -190,6 +191,7 @@ async def test_nothing_is_left_unread_behind_the_client(
     import gc
 
     gc.collect()
+    recwarn.clear()  # what earlier tests had left is theirs
     complaints: list[dict[str, object]] = []
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _, context: complaints.append(context))

@@ -12,6 +12,7 @@ from helix_temporal.models.stored_messages import Head
 from helix_temporal.models.waiting import ToolApproval
 from helix_temporal.testing.serving import session_worker
 from tests.workflows._desk import Gate
+from tests.workflows._ways import left_unserved
 from tests.workflows.conftest import Stand
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -59,6 +60,7 @@ CALLS: dict[str, tuple[str, Call]] = {
 }
 
 
+@pytest.mark.usefixtures("patient_causes")
 @pytest.mark.parametrize("name", CALLS)
 async def test_without_a_worker_every_call_ends_in_its_time(stand: Stand, sid: str, name: str) -> None:
     """The error names the method that was called, the session, the queue and the namespace."""
@@ -95,6 +97,7 @@ async def test_a_diagnosis_begins_before_the_time_is_up(
     stand: Stand, sid: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that takes a moment is told all the same, and nobody waits for it any longer."""
+    monkeypatch.setattr(_updates, "_LEAD", 3.0)
     begun = list[float]()
 
     async def slow(*_: object) -> str:
@@ -133,9 +136,10 @@ async def test_a_long_answer_is_fetched_within_the_time(
         await asyncio.Event().wait()
 
     sessions = stand.client()
+    assert (await stand.sessions.ask(sid, "hello", agent="main", message_id="m", timeout=60)).in_thread
     monkeypatch.setattr(sessions._connection.reader, "read_page", never)
     with pytest.raises(TimeoutError, match="no result of 'ask' within 4 s"):
-        await sessions.ask(sid, "hello", agent="main", timeout=4)
+        await sessions.ask(sid, "hello", agent="main", message_id="m", timeout=4)
     monkeypatch.undo()
     assert (await stand.sessions.session(sid).list_messages()).items[-1].text == LONG * 20
 
@@ -146,8 +150,7 @@ async def test_an_answer_to_a_call_waits_for_a_worker(
     """What the session is asked for first gave up after 10 s, whatever the time-out."""
     monkeypatch.setattr(_updates, "_QUERY_SECONDS", 0.5)
     nobody = SessionClient(stand.served.client, task_queue=f"{sid}-nobody")
-    with pytest.raises(TimeoutError):
-        await nobody.ask(sid, "hi", agent="main", timeout=1)
+    await left_unserved(nobody, sid)
     with pytest.raises(TimeoutError, match="no result of 'submit_tool_result' within 4 s"):
         await nobody.session(sid).submit_tool_result("c", "r", timeout=4)
 
@@ -175,6 +178,7 @@ async def test_a_session_that_answers_no_query_either_is_told_where_nothing_else
     assert str(caught.value) == f"session {sid!r}: no result of 'ask' within 1 s{told}"
 
 
+@pytest.mark.usefixtures("patient_causes")
 async def test_who_cannot_be_looked_at_one_by_one_is_told_of_the_queue(
     stand: Stand, sid: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -50,7 +50,7 @@ async def apart(temporal_address: str, redis_url: str, s3: S3Endpoint) -> AsyncI
         helper = agent_tool("helper", agent=called, task_queue=queue, start_within=start_within)
         return Agent(name=name, model=team, tools=[helper])
 
-    callers = [caller("hasty", 1), caller("brisk", 3), caller("patient", 60), caller("wrong", 60, "who")]
+    callers = [caller("hasty", 1), caller("brisk", 8), caller("patient", 60), caller("wrong", 60, "who")]
     options = SessionOptions(idle_timeout=60)
     async with session_worker(settings, callers, options=options, drain=1.0) as served:
         yield Apart(served, Desk(), team, there)

@@ -260,11 +260,11 @@ async def test_a_deadline_that_has_passed_meanwhile_counts(crew: Crew, sid: str)
 
 async def test_the_time_of_a_call_counts_on(crew: Crew, sid: str) -> None:
     """It is the model's to go on without the sub-agent, whose turn is ended."""
-    (call,) = await left(crew, sid, agent="asks-briefly")
-    await asyncio.sleep(4.1)
+    (call,) = await left(crew, sid, agent="asks-shortly")
+    await asyncio.sleep(8.1)
     late = await answer(crew, sid, call, "blue")
     assert late.status != "submitted"
-    assert (await once_more(crew, sid)).text == "The sub-agent had no answer within 4 s."
+    assert (await once_more(crew, sid)).text == "The sub-agent had no answer within 8 s."
     assert [each.role for each in await crew.messages(call.route[0])] == ["user", "assistant", "tool"]
 
 

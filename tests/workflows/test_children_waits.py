@@ -305,8 +305,8 @@ async def test_an_answer_in_time_counts_although_the_sub_agent_is_started_late(
 
 async def test_a_time_out_while_a_person_thinks_is_an_error_for_the_model(crew: Crew, sid: str) -> None:
     """The sub-agent's time counts on; the turn does not hang."""
-    await asked(crew, sid, agent="asks-briefly")
-    assert (await once_more(crew, sid)).text == "The sub-agent had no answer within 4 s."
+    await asked(crew, sid, agent="asks-shortly")
+    assert (await once_more(crew, sid)).text == "The sub-agent had no answer within 8 s."
     assert (await crew.sessions.session(sid).get_status()).pending == ()
 
 

@@ -16,7 +16,7 @@ from helix_temporal.errors import StoreUnavailableError
 from helix_temporal.testing.serving import Served, session_worker
 from tests.workflows._desk import Desk
 from tests.workflows._proxy import Proxy, through_proxy
-from tests.workflows._ways import activity_is_gone, address
+from tests.workflows._ways import activity_is_gone, address, give_up
 from tests.workflows.conftest import Stand, make_settings
 from tests.workflows.test_client_calls import Transforms
 from tests.workflows.test_client_calls_servers import left_behind
@@ -173,8 +173,7 @@ async def test_a_wait_that_is_always_cut_off_ends_with_its_callers_patience(stan
     sessions, proxy = proxied(stand.served, f"{sid}-nobody")
     started = starts_of(proxy)
     proxy.refuse(POLL, CANCELLED)
-    with pytest.raises(TimeoutError):
-        await asyncio.wait_for(sessions.session(sid).get_state(), 1)
+    await give_up(sessions.session(sid).get_state(), started)
     (name,) = started
     assert await activity_is_gone(stand.served.client, name)
 
@@ -260,8 +259,7 @@ async def test_a_start_whose_caller_gives_up_is_taken_back(stand: Stand, sid: st
     sessions, proxy = proxied(stand.served, f"{sid}-nobody")
     started = starts_of(proxy)
     proxy.lose(START, never)
-    with pytest.raises(TimeoutError):
-        await asyncio.wait_for(sessions.session(sid).get_state(), 0.5)
+    await give_up(sessions.session(sid).get_state(), started)
     (name,) = started
     assert await activity_is_gone(stand.served.client, name)
 
@@ -272,9 +270,14 @@ async def test_a_workflow_whose_caller_gives_up_while_it_starts_is_ended(
     """On a server without standalone activities."""
     sessions, proxy = proxied(older_stand.served, f"{sid}-nobody")
     started = starts_of(proxy)
-    proxy.lose("start_workflow_execution", never)
-    with pytest.raises(TimeoutError):
-        await asyncio.wait_for(sessions.session(sid).get_state(), 1)
+    accepted = list[object]()
+
+    async def untold(request: object) -> None:
+        accepted.append(request)
+        await never(request)
+
+    proxy.lose("start_workflow_execution", untold)
+    await give_up(sessions.session(sid).get_state(), accepted)
     found = await older_stand.served.client.get_workflow_handle(started[-1]).describe()
     assert found.status is WorkflowExecutionStatus.TERMINATED
 

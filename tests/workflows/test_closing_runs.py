@@ -113,7 +113,7 @@ async def test_a_turn_that_stands_is_said_to_be_in_the_thread(
         asked = asyncio.create_task(stand.sessions.ask(sid, "one", agent="main", timeout=30))
         await gate.reached.wait()
         await stand.handle(sid).cancel()
-        await asyncio.sleep(1)
+        await stand.heard_cancel(sid)
         gate.opened.set()
         told = await asked
         assert (told.status, told.in_thread) == (AskStatus.INTERRUPTED, True)

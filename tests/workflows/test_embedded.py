@@ -4,7 +4,12 @@ import asyncio
 from typing import Any
 
 import pytest
-from temporalio.client import WorkflowFailureError, WorkflowHandle, WorkflowUpdateFailedError
+from temporalio.client import (
+    WorkflowFailureError,
+    WorkflowHandle,
+    WorkflowUpdateFailedError,
+    WorkflowUpdateStage,
+)
 from temporalio.exceptions import ApplicationError, CancelledError
 
 from helix_temporal.models.agents import BeforeUserMessage, UserMessageDecision
@@ -222,14 +227,13 @@ async def test_a_lasting_handler_of_the_application_does_not_fill_the_history(st
     """The session waits for it to end rather than resting over and over."""
     handle = await start(stand, sid)
     await ask(handle, "hello")
-    held = asyncio.create_task(handle.execute_update(EmbeddedSession.hold))
-    await asyncio.sleep(0.1)
+    held = await handle.start_update(EmbeddedSession.hold, wait_for_stage=WorkflowUpdateStage.ACCEPTED)
     await handle.execute_update("close")
     async with asyncio.timeout(20):
         await wait_until_rest(handle)
     await handle.signal(EmbeddedSession.let_go)
-    await held
-    assert (await asyncio.wait_for(handle.result(), 10)).status == "completed"
+    await held.result()
+    assert (await asyncio.wait_for(handle.result(), 30)).status == "completed"
 
 
 async def wait_until_rest(handle: WorkflowHandle[Any, Any]) -> None:

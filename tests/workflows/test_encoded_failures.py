@@ -21,6 +21,7 @@ from helix_temporal.errors import ForeignDeploymentError
 from helix_temporal.workflows.runners import TASK_NOT_DONE, TaskMarkers, TaskNotDoneError
 from tests.workflows import _users_own as own
 from tests.workflows._guests import served_with
+from tests.workflows._ways import left_unserved
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -47,6 +48,7 @@ async def failing_of(sessions: SessionClient, session_id: str) -> str:
     return found[0].error
 
 
+@pytest.mark.usefixtures("patient_causes")
 @pytest.mark.parametrize("converter", CONVERTERS)
 async def test_a_failing_call_is_told(temporal_address: str, sid: str, converter: str) -> None:
     """By the status and by the time-out of who asks; they raised the codec's own error."""
@@ -88,6 +90,7 @@ async def test_a_failure_that_a_client_cannot_read_is_told_without_its_text(
         assert "not the key" not in caplog.text + str(caught.value)
 
 
+@pytest.mark.usefixtures("patient_causes")
 @pytest.mark.parametrize("converter", CONVERTERS)
 async def test_a_failing_workflow_task_is_told(
     temporal_address: str, sid: str, converter: str, monkeypatch: pytest.MonkeyPatch
@@ -102,8 +105,13 @@ async def test_a_failing_workflow_task_is_told(
 
     monkeypatch.setattr(TaskMarkers, "activate", broken)
     async with served_with(temporal_address, CONVERTERS[converter]) as served:
+        await left_unserved(served.sessions, sid)
+        handle = served.client.get_workflow_handle(workflow_id(sid))
+        async with asyncio.timeout(30):
+            while (await handle.describe()).raw_description.pending_workflow_task.attempt < 2:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
         with pytest.raises(TimeoutError) as caught:
-            await served.sessions.ask(sid, "hello", agent="main", timeout=3)
+            await served.sessions.ask(sid, "hello", agent="main", timeout=2)
         assert "workflow task of helix.session fails" in str(caught.value)
         assert "RuntimeError: a bug of the workflow" in str(caught.value)
 

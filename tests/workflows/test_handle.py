@@ -177,7 +177,7 @@ async def test_whoever_waits_for_a_change_hears_of_the_next_turn_and_leaves_no_t
     """Polls are queries: a page that watches a session for a day must not fill its history."""
     handle = stand.sessions.session(sid, agent="main")
     await talk(handle, "one")
-    await asyncio.sleep(0.3)
+    await stand.at_rest(sid)
     before, known = len(await stand.events(sid)), (await handle.get_status()).version
     with pytest.raises(TimeoutError):
         await handle.wait_for_change(known, timeout=0.7)

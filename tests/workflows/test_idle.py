@@ -39,7 +39,7 @@ async def served(environment: WorkflowEnvironment, plugin: HelixPlugin) -> Async
 async def until_completed(environment: WorkflowEnvironment, session_id: str) -> None:
     """Return once the session's run has completed, in real time."""
     handle = environment.client.get_workflow_handle(workflow_id(session_id))
-    for _ in range(200):
+    for _ in range(1500):
         if (await handle.describe()).status is WorkflowExecutionStatus.COMPLETED:
             return
         await asyncio.sleep(0.02)

@@ -290,6 +290,7 @@ async def test_the_client_refuses_texts_that_no_thread_can_hold(
 async def test_the_session_refuses_texts_that_no_thread_can_hold(stand: Stand, sid: str, text: str) -> None:
     """Other clients than ours send updates too; what is refused leaves nothing in the history."""
     await stand.sessions.ask(sid, "hello", agent="main")
+    await stand.at_rest(sid)
     before = len(await stand.events(sid))
     with pytest.raises(WorkflowUpdateFailedError) as caught:
         await stand.handle(sid).execute_update("ask", UserMessage(id="m", text=text))

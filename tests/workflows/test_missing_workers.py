@@ -14,7 +14,7 @@ from helix_temporal.models.states import SessionProperties
 from helix_temporal.plugin import HelixPlugin
 from helix_temporal.settings import Settings
 from helix_temporal.testing.serving import session_worker
-from tests.workflows._ways import stand
+from tests.workflows._ways import Starts, give_up, listened_to, stand
 from tests.workflows.conftest import Stand
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow]
@@ -63,10 +63,10 @@ async def test_a_read_that_nobody_serves_names_session_queue_and_namespace(
 async def test_a_read_that_its_caller_gives_up_leaves_no_workflow(older_stand: Stand, sid: str) -> None:
     """A web page that asks again and again left one each time, and all of them ran once a worker came."""
     client, queue = older_stand.served.client, f"{sid}-nobody"
-    nobody = SessionClient(client, task_queue=queue)
     for _ in range(3):
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(nobody.session(sid).get_state(), 0.5)
+        starts = Starts()
+        nobody = SessionClient(listened_to(client, starts), task_queue=queue)
+        await give_up(nobody.session(sid).get_state(), starts.workflows)
     query = f"TaskQueue = '{queue}'"
     found: list[WorkflowExecutionStatus | None] = []
     async with asyncio.timeout(20):
@@ -84,6 +84,7 @@ async def test_a_list_of_sessions_that_nobody_serves_names_the_queue(stand: Stan
             await call()
 
 
+@pytest.mark.usefixtures("patient_causes")
 async def test_the_queue_of_the_clients_plugin_is_hinted_at(stand: Stand, sid: str) -> None:
     """Whoever names another queue to the client than to the plugin has mistyped one of them."""
     nobody = SessionClient(stand.served.client, task_queue=f"{sid}-nobody")
@@ -93,6 +94,7 @@ async def test_the_queue_of_the_clients_plugin_is_hinted_at(stand: Stand, sid: s
     assert f"workers poll task queue {queue!r} there" in str(caught.value)
 
 
+@pytest.mark.usefixtures("patient_causes")
 async def test_the_queue_on_which_the_deployments_sessions_ran_is_hinted_at(
     temporal_address: str, unique: str
 ) -> None:
@@ -101,6 +103,10 @@ async def test_the_queue_on_which_the_deployments_sessions_ran_is_hinted_at(
     agent = Agent(name="main", model=ScriptedModel(["hello"]))
     async with session_worker(settings, [agent], drain=1.0) as served:
         await served.sessions.ask("first", "hi", agent="main", timeout=30)
+        query = f"TaskQueue = '{settings.task_queue}'"
+        async with asyncio.timeout(20):
+            while not [each async for each in served.client.list_workflows(query)]:  # noqa: ASYNC110 (a list lags)
+                await asyncio.sleep(0.1)
         plugin = HelixPlugin(Settings(temporal_address=temporal_address, name=unique))
         lost = SessionClient(await Client.connect(temporal_address, plugins=[plugin]))
         with pytest.raises(TimeoutError) as caught:

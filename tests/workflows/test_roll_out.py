@@ -56,8 +56,8 @@ async def half_done(temporal_address: str, redis_url: str, s3: S3Endpoint) -> As
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def old_only(temporal_address: str, redis_url: str, s3: S3Endpoint) -> AsyncIterator[Deployment]:
-    """One old worker, which gives a roll-out 4 seconds."""
-    timeouts = TIMEOUTS.model_copy(update={"roll_out": timedelta(seconds=4)})
+    """One old worker, which gives a roll-out 8 seconds."""
+    timeouts = TIMEOUTS.model_copy(update={"roll_out": timedelta(seconds=8)})
     settings = make_settings(temporal_address, redis_url, s3, f"t{uuid.uuid4().hex[:12]}", timeouts=timeouts)
     async with worker_processes(settings, ("old",)):
         yield await deployment(settings)
@@ -112,10 +112,17 @@ async def test_an_agent_that_no_worker_knows_fails_after_the_bounded_time(old_on
         await sent
 
 
+@pytest.mark.usefixtures("patient_causes")
 async def test_the_time_out_of_an_ask_names_the_missing_agent(old_only: Deployment) -> None:
     """Whoever waits a moment only learns as much."""
+    sent = asyncio.create_task(old_only.sessions.send("typo-2", "hello", agent="typo"))
+    async with asyncio.timeout(30):
+        while not await seen(old_only.sessions, "typo-2"):  # noqa: ASYNC110 (a status is asked for)
+            await asyncio.sleep(0.1)
     with pytest.raises(TimeoutError) as caught:
-        await old_only.sessions.ask("typo-2", "hello", agent="typo", timeout=2)
+        await old_only.sessions.ask("typo-2", "hello again", agent="typo", timeout=1)
+    sent.cancel()
+    await asyncio.gather(sent, return_exceptions=True)
     assert "AgentNotServedError: agent 'typo'" in str(caught.value)
     assert "old-worker" in str(caught.value)
 

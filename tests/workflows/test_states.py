@@ -140,9 +140,10 @@ async def test_a_plain_turn_is_one_activity_still(place: Settings, sid: str) -> 
     """Eleven events a turn, with a session store as without."""
     async with served(place, Desk()) as stand:
         await stand.sessions.ask(sid, "one", agent="main")
+        await stand.at_rest(sid)
         before = len(await stand.events(sid))
         await stand.sessions.ask(sid, "two", agent="main")
-        await asyncio.sleep(0.3)
+        await stand.at_rest(sid)
         assert len(await stand.events(sid)) - before <= 12
 
 

@@ -17,6 +17,7 @@ from helix_temporal.models.sessions import AskStatus, StopRequest
 from helix_temporal.models.stored_messages import EMPTY, Head
 from tests.workflows._desk import Desk, Gate, calls, first_tools_then
 from tests.workflows.conftest import Stand
+from tests.workflows.test_inbox import until_waiting
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -63,9 +64,9 @@ async def test_a_message_that_the_next_execution_takes_is_stopped_there(
     desk.acts[sid] = act
     desk.scripts[sid] = lambda request: calls("x") if len(request.messages) == 3 else "done"
     asked = asyncio.create_task(client.ask(sid, "two"))
-    await asyncio.sleep(0.5)
+    await until_waiting(client, sid, 1)
     stopped = asyncio.create_task(client.session(sid).stop())
-    await asyncio.sleep(0.5)
+    await stand.accepted(sid, 3)
     hook.opened.set()
     assert await stopped
     gate.opened.set()
@@ -119,7 +120,7 @@ async def test_an_abort_before_the_first_step_leaves_no_trace(
     await gate.reached.wait()
     stopped = asyncio.create_task(stand.sessions.session(sid).stop(abort=True))
     if hook == "session_started":
-        await asyncio.sleep(0.3)
+        await stand.accepted(sid, 2)
         gate.opened.set()
     assert await stopped
     result = await asyncio.wait_for(asked, 10)

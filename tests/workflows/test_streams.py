@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
+from itertools import groupby
 from typing import Any
 
 import pytest
@@ -118,15 +119,17 @@ async def test_a_tool_is_shown_from_its_arguments_to_its_result(stand: Stand, de
     desk.streams[sid], desk.acts[sid] = speak, act
     turn = [stored async for stored in stand.sessions.session(sid, agent="streaming").stream_ask("go")]
     about = [stored.chunk for stored in turn if "tool_call_id" in stored.chunk.model_fields_set]
-    assert [each.type for each in about] == [
+    # Pieces are joined that come before the next write: how many are left depends on the machine.
+    assert [kind for kind, _ in groupby(each.type for each in about)] == [
         "tool_arg_stream_start",
         "tool_arg_stream_delta",
         "tool_start",
         "custom",
         "tool_end",
     ]
-    assert about[1].model_dump()["delta"] == '{"what": "look"}'
-    assert about[4].model_dump()["result"] == "seen"
+    pieces = [each.model_dump()["delta"] for each in about if each.type == "tool_arg_stream_delta"]
+    assert "".join(pieces) == '{"what": "look"}'
+    assert about[-1].model_dump()["result"] == "seen"
     [patch] = [each.chunk for each in turn if isinstance(each.chunk, streams.StatePatch)]
     assert patch.patches == ({"op": "add", "path": "/a~1b", "value": 1},)
 
@@ -247,6 +250,7 @@ async def test_a_streamed_turn_adds_to_history_what_any_turn_adds(stand: Stand, 
         name = f"{sid}-{len(sizes)}"
         desk.scripts[name], desk.streams[name] = (lambda _: answer), speak
         await stand.sessions.ask(name, "hello", agent=agent)
+        await stand.at_rest(name)
         before = await stand.events(name)
         await stand.sessions.ask(name, "again")
         added = (await stand.events(name))[len(before) :]

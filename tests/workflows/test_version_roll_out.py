@@ -188,4 +188,4 @@ async def test_workers_without_versions_are_replaced_under_load(
     repeated, turns = book.read().repeated(), sum(len(each.said) for each in talks)
     sys.stdout.write(f"{number} sessions, {turns} turns: {repeated} model calls were made again\n")
     assert not failed
-    assert repeated <= number // 100
+    assert repeated <= max(1, number // 100)

@@ -219,7 +219,7 @@ async def test_calls_that_ended_while_others_wait_say_how(lived: Lived) -> None:
 async def read_statuses(lived: Lived, wanted: tuple[str, ...]) -> bool:
     """Whether the calls of the newest turn are shown so, after a moment."""
     found: tuple[str, ...] = ()
-    for _ in range(50):
+    for _ in range(200):
         turn = (await lived.views.read_turns(lived.session_id)).turns[-1]
         found = tuple(each.status for each in turn.messages[1].calls)
         if found == wanted:

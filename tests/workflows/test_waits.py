@@ -219,7 +219,7 @@ async def test_a_message_may_supersede_the_turn(stand: Stand, desk: Desk, sid: s
     desk.scripts[sid] = asks_once(LOCATE)
     (call,) = (await suspended(stand, sid, while_suspended="supersede")).pending
     again = asyncio.create_task(stand.sessions.ask(sid, "go", agent="people", message_id="m-go"))
-    await asyncio.sleep(0.3)
+    await stand.accepted(sid, 2)
     desk.scripts[sid] = lambda request: request.messages[-1].text.upper()
     assert (await stand.sessions.ask(sid, "never mind", agent="people")).text == "NEVER MIND"
     told = await again
@@ -349,6 +349,7 @@ async def test_ask_user_is_a_tool_ready_to_use(stand: Stand, desk: Desk, sid: st
     assert reply.result.text == "b"
 
 
+@pytest.mark.usefixtures("patient_causes")
 async def test_a_message_behind_an_open_call_is_told_what_it_waits_for(
     stand: Stand, desk: Desk, sid: str
 ) -> None:

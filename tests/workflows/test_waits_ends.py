@@ -69,7 +69,7 @@ async def test_closing_tells_those_who_wait_for_the_end_of_the_turn(
     desk.scripts[sid] = asks_once(LOCATE)
     first = await stand.sessions.ask(sid, "go", agent="people", message_id="m")
     again = asyncio.create_task(stand.sessions.ask(sid, "go", agent="people", message_id="m"))
-    await _accepted(stand, sid, 2)
+    await stand.accepted(sid, 2)
     await stand.finish(sid)
     assert (await again).pending == first.pending
 
@@ -85,7 +85,7 @@ async def test_who_asks_while_tools_still_run_is_told_when_the_session_goes(
     await gate.reached.wait()
     again = asyncio.create_task(client.ask(sid, "go", agent="people", message_id="m"))
     other = asyncio.create_task(client.ask(sid, "and?", agent="people", message_id="n"))
-    await _accepted(stand, sid, 3)
+    await stand.accepted(sid, 3)
     gate.opened.set()
     assert (await again).pending == first.pending
     told = await other
@@ -113,15 +113,3 @@ async def test_a_cancel_while_the_turn_goes_on_takes_nothing_back(stand: Stand, 
         await stand.handle(sid).result()
     gate.opened.set()
     assert await stand.texts(sid) == ["go", "", "Bonn"]
-
-
-async def _accepted(stand: Stand, sid: str, count: int) -> None:
-    """Wait until the newest run has accepted so many updates."""
-    while True:
-        events = await stand.events(sid)
-        if (
-            sum(event.HasField("workflow_execution_update_accepted_event_attributes") for event in events)
-            >= count
-        ):
-            return
-        await asyncio.sleep(0.05)

@@ -73,7 +73,7 @@ async def test_a_cancel_while_the_store_is_away_leaves_the_turn_waiting(place: S
         asked = await stand.sessions.ask(sid, "go", agent="people", message_id="m")
         assert asked.in_thread
         waits = asyncio.create_task(stand.sessions.ask(sid, "go", agent="people", message_id="m"))
-        await asyncio.sleep(0.2)
+        await stand.accepted(sid, 2)
         proxy.refuse()
         await cancelled(stand, sid)
         told = await waits

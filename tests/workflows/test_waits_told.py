@@ -87,6 +87,7 @@ async def test_who_answers_is_told_how_that_turn_ended_as_its_asker_is(
     await stand.sessions.ask(sid, "before", agent="people")
     (call,) = (await stand.sessions.ask(sid, "go", message_id="m")).pending
     asked = asyncio.create_task(stand.sessions.ask(sid, "go", message_id="m"))
+    await stand.accepted(sid, 3)
     submitted = asyncio.create_task(answered(stand, sid, call))
     await gate.reached.wait()
     if ends == "is cancelled":
