@@ -98,7 +98,7 @@ def _start_sentinel(place: ServerPlace, number: int, primary: int) -> int:
     settings = directory / "sentinel.conf"
     settings.write_text(
         f"sentinel monitor {SERVICE} 127.0.0.1 {primary} 2\n"
-        f"sentinel down-after-milliseconds {SERVICE} 1000\n"
+        f"sentinel down-after-milliseconds {SERVICE} 2000\n"
         f"sentinel failover-timeout {SERVICE} 3000\n"
     )
     program = Program(

@@ -76,17 +76,17 @@ class Behaviours:
 
     async def test_03_a_thread_in_use_never_expires(self, stalls: Stalls) -> None:
         """Kept warm for a moment after each flush, it stays readable as long as somebody writes."""
-        author = Author(worker(stalls, warm_ttl=0.5), "t")
+        author = Author(worker(stalls, warm_ttl=1.5), "t")
         await author.open()
-        for number in range(4):
+        for number in range(3):
             await author.turn(f"{number}")
             await author.flush()
             await author.threads.evict("t", author.epoch)
             await author.turn(f"{number} and on")
-            await asyncio.sleep(0.6)
+            await asyncio.sleep(1.6)
             assert (await author.facts()).hot
         await author.flush()
-        assert (await author.facts()).archived == 16
+        assert (await author.facts()).archived == 12
 
     async def test_04_an_old_archive_never_beats_newer_hot_messages(self, author: Author) -> None:
         """Neither by a hydrate nor by an open."""

@@ -61,6 +61,14 @@ class Work:
             self.recorded.append(claim)
             await self.until_answered(lock.release)
 
+    async def goes_on_for(self, seconds: float) -> None:
+        """Let them work for so long, and until somebody has been granted the lock meanwhile."""
+        before = len(self.granted)
+        await asyncio.sleep(seconds)
+        async with asyncio.timeout(30):
+            while len(self.granted) == before:  # noqa: ASYNC110 (the server may come back late)
+                await asyncio.sleep(0.02)
+
     async def take(self, claim: str) -> Lock | None:
         """One attempt."""
         lock: Lock | None = await self.backend.locks.acquire("shared", ttl_ms=300, claim=claim)
@@ -81,9 +89,9 @@ async def survive(backend: Any, crash: Callable[[], None]) -> None:
     work, ending = Work(backend), asyncio.Event()
     working = [asyncio.create_task(work.go_on(ending)) for _ in range(WORKERS)]
     for _ in range(KILLS):
-        await asyncio.sleep(PAUSE)
+        await work.goes_on_for(PAUSE)
         await asyncio.to_thread(crash)
-    await asyncio.sleep(PAUSE)
+    await work.goes_on_for(PAUSE)
     ending.set()
     await asyncio.gather(*working)
     tokens = [token for token, _ in work.granted]

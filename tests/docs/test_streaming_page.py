@@ -20,12 +20,33 @@ __all__ = ["variables"]
 WORDS = 200
 CUTS = 4
 
+SLOWLY = """
+import asyncio, runpy, sys
+from pathlib import Path
+from types import SimpleNamespace
+
+program, quick = map(Path, sys.argv[1:])
+sys.path.insert(0, str(program.parent))
+import story
+
+async def sleep(seconds):
+    await asyncio.sleep(0.01 if quick.exists() else 0.3)
+
+story.asyncio = SimpleNamespace(sleep=sleep)
+runpy.run_path(str(program), run_name="__main__")
+"""
+"""The example, whose story is told slowly, for a minute, until there is a file: a test may take its time."""
+
 
 @asynccontextmanager
-async def serving(variables: Mapping[str, str]) -> AsyncIterator[str]:
-    """The example, for as long as the block lasts; gives its address."""
+async def serving(variables: Mapping[str, str], quick: Path | None = None) -> AsyncIterator[str]:
+    """The example, for as long as the block lasts; gives its address.
+
+    Its story is told slowly for as long as the file ``quick`` is not there, if one is named.
+    """
+    program = str(ROOT / "examples" / "streaming_page" / "streaming_page.py")
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, str(ROOT / "examples" / "streaming_page" / "streaming_page.py")),
+        *(sys.executable, *((program,) if quick is None else ("-c", SLOWLY, program, str(quick)))),
         cwd=ROOT,
         env=environment(variables),
         stdout=asyncio.subprocess.PIPE,
@@ -57,7 +78,8 @@ def whole(place: str) -> str:
 @pytest.mark.slow
 async def test_lost_connections_lose_and_double_nothing(variables: dict[str, str], tmp_path: Path) -> None:
     """What the page has put together from pieces, over many connections, is the answer in the thread."""
-    async with serving(variables) as address, FaultProxy.start(address) as proxy, browser() as opened:
+    quick = tmp_path / "quick"
+    async with serving(variables, quick) as address, FaultProxy.start(address) as proxy, browser() as opened:
         page = await opened.new_page()
         await page.goto(f"http://{proxy.address}/#cut")
         await tell(page, "Skagen")
@@ -73,6 +95,9 @@ async def test_lost_connections_lose_and_double_nothing(variables: dict[str, str
             proxy.refuse()
             await asyncio.sleep(0.05)
             proxy.refuse(False)
+        # Connected for the last time before the story ends.
+        await page.wait_for_function(f"connections > {CUTS}", timeout=30_000)
+        quick.touch()
         await expect(page.locator("body")).to_have_attribute("data-ended", "completed", timeout=60_000)
         await page.screenshot(path=tmp_path / "page.png")
         # Told by the pieces alone: nothing had to be read from the thread to make it right.

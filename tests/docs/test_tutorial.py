@@ -20,7 +20,7 @@ PROGRAMS: Final = {
     "python": [sys.executable],
     "helix-temporal": [sys.executable, "-c", "from helix_temporal.cli import main; main()"],
 }
-PATIENCE: Final = 60.0
+PATIENCE: Final = 120.0
 
 
 def command(line: str) -> list[str]:
@@ -38,7 +38,7 @@ def environment(temporal_address: str, unique: str, tmp_path: Path) -> dict[str,
         "HELIX_TEMPORAL_ADDRESS": temporal_address,
         "HELIX_DATA_DIRECTORY": str(tmp_path / "data"),
         "HELIX_NAME": unique,
-        "HELIX_TIMEOUT_HEARTBEAT_TIMEOUT": "2s",
+        "HELIX_TIMEOUT_HEARTBEAT_TIMEOUT": "5s",
         "HELIX_TIMEOUT_HEARTBEAT_EVERY": "500ms",
         "HELIX_TIMEOUT_MAX_HEARTBEAT_THROTTLE_INTERVAL": "500ms",
         "PYTHONUNBUFFERED": "1",

@@ -21,6 +21,7 @@ from helix_temporal.client import _diagnosis
 from helix_temporal.client._diagnosis import Diagnosis, describe_task_timeout
 from helix_temporal.client._task_queues import are_there
 from helix_temporal.models.sessions import FailingCall
+from tests.unit._web import until
 
 
 @pytest.mark.parametrize(
@@ -106,12 +107,16 @@ async def test_a_missing_worker_is_logged_once_for_all_who_wait(
     monkeypatch.setattr(Diagnosis, "find_failing_calls", nothing)
     diagnosis = diagnosis_of(SimpleNamespace())
 
+    def told() -> list[str]:
+        return [said for each in caplog.records if "no worker has polled" in (said := each.getMessage())]
+
     async def wait_for_it(number: int) -> None:
         async with diagnosis.log_while_waiting(f"w{number}", f"session {number}"):
-            await asyncio.sleep(0.1)
+            await until(lambda: told() != [])
+            await asyncio.sleep(0.1)  # the others look as well
 
     await asyncio.gather(*(wait_for_it(number) for number in range(20)))
-    assert len([each for each in caplog.records if "no worker has polled" in each.getMessage()]) == 1
+    assert len(told()) == 1
 
 
 async def test_a_failure_of_before_somebody_asked_is_no_reason_to_give_up(

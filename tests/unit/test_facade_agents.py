@@ -196,7 +196,7 @@ async def test_a_deadline_ends_the_attempt_that_runs() -> None:
     """It was ignored, and the turn waited."""
     attempts: list[int] = []
 
-    @tool(attempts=4, deadline=0.5)
+    @tool(attempts=4, deadline=2.5)
     async def slow(context: ToolContext) -> str:
         """Fail, then take for ever."""
         attempts.append(context.attempt)
@@ -208,7 +208,7 @@ async def test_a_deadline_ends_the_attempt_that_runs() -> None:
     agent = Agent(name="a", model=ScriptedModel(calls("slow")), tools=[slow])
     ended = await ask(await create_session(agent, storage=MemorySessionStorage()), "go")
     assert isinstance(ended, ResultEvent)
-    told = "tool 'slow': no result within 0.5 s, with all attempts; before: tool 'slow': OSError: reset"
+    told = "tool 'slow': no result within 2.5 s, with all attempts; before: tool 'slow': OSError: reset"
     assert ended.text == f"The tool failed: {told}"
     assert attempts == [1, 2]
 

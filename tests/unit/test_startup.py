@@ -12,6 +12,7 @@ from helix_temporal.errors import HelixError, InvalidConfigError, StoreUnavailab
 from helix_temporal.settings import Settings
 from helix_temporal.startup import wait_for_servers
 from helix_temporal.worker import _connection_error
+from tests.unit._web import until
 
 
 async def is_away() -> None:
@@ -44,7 +45,7 @@ async def test_all_that_is_away_is_named() -> None:
         pass
 
     waiting = asyncio.create_task(wait_for_servers({"a": is_away, "b": is_there, "c": is_away}, away))
-    await asyncio.sleep(0.1)
+    await until(lambda: len(away) > 1)
     assert away == {"a": "nobody answers", "c": "nobody answers"}
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -332,7 +332,7 @@ def hang(_: int) -> Any:
 )
 async def test_a_summary_that_fails_never_fails_the_turn(how: Callable[[int], Any]) -> None:
     """The context is what it would be without; the next turn tries again."""
-    talk = Talk(Compaction(at_messages=4, keep_turns=1, timeout=0.05))
+    talk = Talk(Compaction(at_messages=4, keep_turns=1, timeout=1.0))
     talk.summed = how
     await talk.talk(3)
     assert talk.texts == ["q1", "a1", "q2", "a2", "q3"]

@@ -1,6 +1,7 @@
 """What the parts of the locks' contract share.
 
-Leases that must end in a test last 80 ms; those that must not, 30 s: a slow machine fails nothing.
+Leases that must end in a test last 80 ms; those that must not, 30 s; those that are refreshed in time, long
+enough for a pause of a second: a slow machine fails nothing.
 """
 
 import asyncio

@@ -63,8 +63,8 @@ class HoldContract(LocksFixtures):
         self, locks: LockManager, another: LockManager, key: str
     ) -> None:
         """It is refreshed in the background."""
-        async with locks.hold(key, ttl_ms=900) as lock:
-            await asyncio.sleep(1.1)
+        async with locks.hold(key, ttl_ms=2_400) as lock:
+            await asyncio.sleep(2.5)
             assert await another.acquire(key) is None
             assert await lock.refresh()
 
@@ -76,7 +76,7 @@ class HoldContract(LocksFixtures):
         await another.is_locked(key)  # it is connected by now
 
         async def work() -> None:
-            async with locks.hold(key, ttl_ms=900, owner="me") as found["lock"]:
+            async with locks.hold(key, ttl_ms=4_000, owner="me") as found["lock"]:
                 found["taker"] = await taken(another, key, owner="me")
                 try:
                     async with asyncio.timeout(30):

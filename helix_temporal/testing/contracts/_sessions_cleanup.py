@@ -20,6 +20,8 @@ from helix_temporal.stores.protocols.sessions import SessionStore
 from helix_temporal.testing.contracts._sessions_base import SessionFixtures, loaded
 
 _LONG_AGO = 1_000
+_AGE = 2_500
+"""Milliseconds after which a session is old; one that was changed just now is looked at well before."""
 _WORKSPACE = (WorkspaceRef(provider_id="disks", workspace_id="w"),)
 
 
@@ -159,9 +161,9 @@ class CleanupContract(SessionFixtures):
             await _make(store, session_id, None)
         young = await Cleanup(store).clean_up_old(CleanUpOldInput(max_age_ms=100_000))
         assert (young.scanned, young.deleted) == (0, 0)
-        await asyncio.sleep(1.1)
+        await asyncio.sleep(1.1 * _AGE / 1000)
         await store.increment_step_count("b")
-        summary = await Cleanup(store).clean_up_old(CleanUpOldInput(max_age_ms=1000))
+        summary = await Cleanup(store).clean_up_old(CleanUpOldInput(max_age_ms=_AGE))
         assert (summary.scanned, summary.deleted, summary.changed) == (1, 1, 0)
         assert not await store.session_exists("a")
         assert await store.session_exists("b")
@@ -172,11 +174,11 @@ class CleanupContract(SessionFixtures):
         for session_id, parent in (("helper", "caller"), ("orphan", "gone")):
             await store.create_session(session_id, CreateSession(parent_session_id=parent))
         await store.add_sub_session_refs("caller", [SubSessionRef(sub_session_id="helper")])
-        await asyncio.sleep(1.1)
+        await asyncio.sleep(1.1 * _AGE / 1000)
         await store.increment_step_count("caller")
-        dry = await Cleanup(store).clean_up_old(CleanUpOldInput(max_age_ms=1000, dry_run=True))
+        dry = await Cleanup(store).clean_up_old(CleanUpOldInput(max_age_ms=_AGE, dry_run=True))
         assert (dry.scanned, dry.would_delete) == (1, 1)
-        used = await Cleanup(store).clean_up_old(CleanUpOldInput(max_age_ms=1000))
+        used = await Cleanup(store).clean_up_old(CleanUpOldInput(max_age_ms=_AGE))
         assert (used.scanned, used.deleted, used.error_count) == (1, 1, 0)
         there = [await store.session_exists(each) for each in ("caller", "helper", "orphan")]
         assert there == [True, True, False]
@@ -188,9 +190,9 @@ class CleanupContract(SessionFixtures):
         await store.create_session("young", CreateSession(parent_session_id="caller"))
         refs = [SubSessionRef(sub_session_id=each) for each in ("old", "young")]
         await store.add_sub_session_refs("caller", refs)
-        await asyncio.sleep(1.1)
+        await asyncio.sleep(1.1 * _AGE / 1000)
         await store.increment_step_count("young")
-        summary = await Cleanup(store).clean_up_old(CleanUpOldInput(max_age_ms=1000))
+        summary = await Cleanup(store).clean_up_old(CleanUpOldInput(max_age_ms=_AGE))
         assert (summary.scanned, summary.deleted, summary.error_count) == (1, 1, 0)
         assert [await store.session_exists(each) for each in ("caller", "old", "young")] == [False] * 3
 

@@ -357,7 +357,7 @@ class CommitContract(SessionFixtures):
 
         async def watch() -> int:
             seen = 0
-            while not done.is_set():
+            while not (done.is_set() and seen):  # where all was written at once, at least the last one
                 snapshot = await store.build_snapshot(session_id)
                 await asyncio.sleep(0)
                 if snapshot is None or snapshot.checkpoint_id is None:

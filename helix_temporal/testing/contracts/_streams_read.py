@@ -148,12 +148,12 @@ class StreamReadContract(StreamFixtures):
 
     async def test_a_producer_that_beats_is_not_given_up(self, make: MakeStreams) -> None:
         """A model may think for longer than that."""
-        streams = make(StreamLimits(abandoned_after=1.0))
+        streams = make(StreamLimits(abandoned_after=2.5))
         stream_id = await a_stream(streams)
         writer, reader = await writer_on(streams, stream_id), await reader_on(streams, stream_id)
         reading = asyncio.create_task(rest(reader))
         for number in range(8):
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(0.4)
             await (writer.beat() if number % 2 else writer.write(Heartbeat()))
         await streams.end_stream(stream_id, status="completed")
         assert sequences(await reading) == [1, 2, 3, 4]
@@ -203,7 +203,7 @@ class StreamReadContract(StreamFixtures):
 
     async def test_a_stream_that_goes_away_ends_its_readers(self, make: MakeStreams) -> None:
         """They would wait for chunks that cannot come; a new stream of that id is not theirs."""
-        streams = make(StreamLimits(abandoned_after=1.0))
+        streams = make(StreamLimits(abandoned_after=4.0))
         stream_id = await a_stream(streams, 2)
         reader = await reader_on(streams, stream_id)
         await take(reader, 2)

@@ -194,7 +194,7 @@ async def test_a_slow_server_is_unavailable(stub: StubS3) -> None:
         return response
 
     stub.handler = trickle
-    store = stub.blobs(read_timeout=0.2, total_timeout=0.5)
+    store = stub.blobs(read_timeout=3.0, total_timeout=0.5)
     with pytest.raises(StoreUnavailableError, match="total_timeout"):
         await store.get("p/key")
     await store.close()

@@ -3,6 +3,7 @@
 import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -38,16 +39,36 @@ async def proxy(s3: S3Endpoint) -> AsyncIterator[FaultProxy]:
 @pytest.fixture
 async def store(s3: S3Endpoint, proxy: FaultProxy) -> AsyncIterator[S3Blobs]:
     """The server through that network."""
-    store = S3Blobs(
+    async with closing_at_end(through(s3, proxy, read_timeout=30.0)) as store:
+        yield store
+
+
+@pytest.fixture
+async def hasty(s3: S3Endpoint, proxy: FaultProxy) -> AsyncIterator[S3Blobs]:
+    """The same, for calls that get no answer: of a busy machine it may get none to any other."""
+    async with closing_at_end(through(s3, proxy, read_timeout=0.5)) as store:
+        yield store
+
+
+def through(s3: S3Endpoint, proxy: FaultProxy, *, read_timeout: float) -> S3Blobs:
+    """A store whose requests go by the proxy."""
+    return S3Blobs(
         s3.bucket,
         endpoint=f"http://{proxy.address}",
         region=s3.region,
         access_key=s3.access_key,
         secret_key=s3.secret_key,
-        read_timeout=0.5,
+        read_timeout=read_timeout,
     )
-    yield store
-    await store.close()
+
+
+@asynccontextmanager
+async def closing_at_end(store: S3Blobs) -> AsyncIterator[S3Blobs]:
+    """The store while the block runs."""
+    try:
+        yield store
+    finally:
+        await store.close()
 
 
 @pytest.fixture
@@ -94,12 +115,12 @@ async def test_replies_lost_twice_leave_it_open(
 
 
 async def test_a_put_that_lands_late_is_unavailable_first(
-    store: S3Blobs, direct: S3Blobs, proxy: FaultProxy, key: str
+    hasty: S3Blobs, direct: S3Blobs, proxy: FaultProxy, key: str
 ) -> None:
     """The caller gave up; the bytes arrive all the same."""
     proxy.fail(HoldRequest())
     with pytest.raises(StoreUnavailableError):
-        await store.put(key, b"late", create=True)
+        await hasty.put(key, b"late", create=True)
     assert await stored(direct, key) is None
     proxy.release()
     await proxy.idle()
@@ -107,12 +128,12 @@ async def test_a_put_that_lands_late_is_unavailable_first(
 
 
 async def test_a_late_put_against_its_condition_changes_nothing(
-    store: S3Blobs, direct: S3Blobs, proxy: FaultProxy, key: str
+    hasty: S3Blobs, direct: S3Blobs, proxy: FaultProxy, key: str
 ) -> None:
     """The server judges when it lands, not when it was sent."""
     proxy.fail(HoldRequest())
     with pytest.raises(StoreUnavailableError):
-        await store.put(key, b"late", create=True)
+        await hasty.put(key, b"late", create=True)
     await direct.put(key, b"meanwhile", create=True)
     proxy.release()
     await proxy.idle()
@@ -147,13 +168,13 @@ async def test_a_refused_connection_has_no_effect(s3: S3Endpoint, key: str) -> N
 
 @pytest.mark.parametrize("after", [0, HEADERS, SIZE // 2, SIZE])
 async def test_a_stalled_reply_is_unavailable(
-    store: S3Blobs, direct: S3Blobs, proxy: FaultProxy, key: str, after: int
+    hasty: S3Blobs, direct: S3Blobs, proxy: FaultProxy, key: str, after: int
 ) -> None:
     """Nobody waits for the rest for ever."""
     await direct.put(key, os.urandom(SIZE))
     proxy.fail(StallReply(after))
     with pytest.raises(StoreUnavailableError, match="ReadTimeoutError"):
-        await store.get(key)
+        await hasty.get(key)
 
 
 async def first_page(store: S3Blobs, key: str) -> None:
@@ -174,12 +195,12 @@ CALLS: dict[str, Call] = {
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 @pytest.mark.parametrize("fault", [CutReply(), CutReply(20), StallReply(), StallReply(20)], ids=str)
 async def test_every_call_without_an_answer_is_unavailable(
-    store: S3Blobs, proxy: FaultProxy, key: str, call: Call, fault: CutReply | StallReply
+    hasty: S3Blobs, proxy: FaultProxy, key: str, call: Call, fault: CutReply | StallReply
 ) -> None:
     """Copy, list and delete go another way through the client than get and put."""
     proxy.fail(fault, times=2)
     with pytest.raises(StoreUnavailableError):
-        await call(store, key)
+        await call(hasty, key)
 
 
 async def test_a_server_that_comes_back_is_used_again(

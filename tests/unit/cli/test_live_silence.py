@@ -48,8 +48,8 @@ async def test_a_chunk_that_is_old_already_counts_from_when_it_was_written() -> 
 
 async def test_an_idle_session_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is expected of it."""
-    monkeypatch.setattr(silence, "SILENCE", 0.01)
+    monkeypatch.setattr(silence, "SILENCE", 0.5)
     ended = asyncio.Event()
-    asyncio.get_running_loop().call_later(0.1, ended.set)
+    asyncio.get_running_loop().call_later(1.2, ended.set)
     _, told = await read_noted(stored(RunStarted(turn=1)), stored(RunEnded(status="completed")), until=ended)
     assert told == []

@@ -16,7 +16,7 @@ from helix_temporal.devstack import Valkey, start_valkey, start_valkey_cluster
 from helix_temporal.devstack.programs import free_port
 from helix_temporal.errors import StoreUnavailableError
 from helix_temporal.stores.protocols.hot import scan_threads
-from helix_temporal.stores.redis import RedisBackend
+from helix_temporal.stores.redis import RedisBackend, cluster
 from helix_temporal.testing.builders import grown, messages
 
 LOG = messages(2)
@@ -212,8 +212,11 @@ async def test_where_no_node_answers_the_error_says_what_to_name() -> None:
             await backend.check()
 
 
-async def test_a_layout_is_read_once_by_those_who_doubt_it(changing: Changing) -> None:
+async def test_a_layout_is_read_once_by_those_who_doubt_it(
+    changing: Changing, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Many calls fail at once when a node goes; the other nodes are not asked by each of them."""
+    monkeypatch.setattr(cluster, "_LOOK_EVERY", 3_600.0)  # all of it happens within that time
     async with client_of(changing.nodes[0].url) as backend:
         await grown(backend.threads, "t", LOG)
         client: Any = backend._connection._client

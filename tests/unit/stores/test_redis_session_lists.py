@@ -147,7 +147,7 @@ async def test_what_a_killed_server_acknowledged_is_there_and_listed(
     own_valkey: Valkey, impatient: None
 ) -> None:
     """With an append-only file that is synced each time."""
-    async with backend_on(own_valkey.url, timeout=2) as backend:
+    async with backend_on(own_valkey.url, timeout=30) as backend:
         sessions, done, enough = backend.sessions, dict[str, int](), asyncio.Event()
 
         async def write(session_id: str) -> None:

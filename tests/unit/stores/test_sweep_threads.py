@@ -174,7 +174,7 @@ async def test_a_thread_that_takes_too_long_is_put_off(
     backends: Backends, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those behind it are archived meanwhile, and afterwards."""
-    monkeypatch.setattr(sweep, "_THREAD_SECONDS", 0.2)
+    monkeypatch.setattr(sweep, "_THREAD_SECONDS", 3.0)
     flush = backends.threads.flush
 
     async def flush_or_hang(request: FlushThread, progress: Progress = no_progress) -> FlushReceipt:

@@ -64,7 +64,7 @@ def test_an_exporter_that_hangs_holds_nothing_up() -> None:
     began = time.monotonic()
     for _ in range(100):
         emitter.emit(a_root())
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 15  # one that waited for the exporter would take thirty seconds
     assert not emitter.flush(0.05)
     exporter.may.set()
     assert emitter.flush(10)

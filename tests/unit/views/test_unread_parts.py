@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -126,14 +127,15 @@ async def test_a_page_waits_once_for_a_silent_store(
 
 async def test_a_store_that_was_silent_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """A long command goes on when the store is back."""
-    monkeypatch.setattr(patience, "_REMEMBERED", 0.05)
+    now = [100.0]
+    monkeypatch.setattr(patience, "time", SimpleNamespace(monotonic=lambda: now[0]))
     waits, back = patience.Patience("the archive", 0.01), asyncio.Event()
     with pytest.raises(StoreUnavailableError, match=r"the archive did not answer within 0\.01 s"):
         await waits.wait(back.wait)
     back.set()
     with pytest.raises(StoreUnavailableError):
         await waits.wait(back.wait)
-    await asyncio.sleep(0.06)
+    now[0] += patience._REMEMBERED
     assert await waits.wait(back.wait)
 
 
