@@ -69,7 +69,10 @@ def _read_constants(tree: ast.Module) -> dict[str, Any]:
 def _defined() -> Iterator[str]:
     """The names of all activities in the package."""
     for path in MODULES:
-        tree = ast.parse(path.read_text())
+        text = path.read_text()
+        if "activity.defn" not in text:
+            continue
+        tree = ast.parse(text)
         constants = _read_constants(tree)
         for each in tree.body:
             if isinstance(each, ast.ImportFrom) and (each.module or "").startswith(PACKAGE.name):
