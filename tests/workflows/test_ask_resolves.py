@@ -6,9 +6,11 @@ import uuid
 from collections import Counter
 
 import pytest
+from temporalio.client import Client
 from temporalio.service import RPCError
 
-from helix_temporal.errors import SessionTerminatedError
+from helix_temporal.client import SessionClient
+from helix_temporal.errors import InvalidConfigError, SessionTerminatedError
 from helix_temporal.models.sessions import AskResult, AskStatus
 from tests.workflows._desk import Desk, Gate
 from tests.workflows.conftest import Stand
@@ -185,7 +187,7 @@ async def test_terminate_and_restart_in_the_middle_of_asks_loses_nothing(stand: 
 
 
 async def test_nothing_is_left_unread_behind_the_client(
-    stand: Stand, sid: str, recwarn: pytest.WarningsRecorder
+    stand: Stand, sid: str, temporal_address: str, recwarn: pytest.WarningsRecorder
 ) -> None:
     """The outcome of a start that nobody read is reported by the interpreter at some later time."""
     import gc
@@ -200,8 +202,11 @@ async def test_nothing_is_left_unread_behind_the_client(
             await stand.client(persistent=False).ask(f"{sid}-{number}", "hello", agent="main")
         with pytest.raises(TimeoutError):
             await stand.sessions.ask(f"{sid}-x", "hello", agent="main", timeout=0.001)
-        gc.collect()
+        nowhere = await Client.connect(temporal_address, namespace=f"no-{sid}")
+        with pytest.raises(InvalidConfigError, match="namespace"):
+            await SessionClient(nowhere).ask(sid, "hello", agent="main", timeout=30)
         await asyncio.sleep(0.1)
+        gc.collect()
     finally:
         loop.set_exception_handler(None)
     assert complaints == []
