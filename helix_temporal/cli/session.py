@@ -50,6 +50,16 @@ from helix_temporal.views.models import (
 )
 from helix_temporal.views.queries import ListProblems
 from helix_temporal.views.tree import list_branches
+from helix_temporal.views.words import (
+    RUN_WORDS,
+    StatusName,
+    describe_error,
+    describe_failure,
+    find_named_status,
+    find_progress,
+    name_progress,
+    name_status,
+)
 
 _COLUMNS: Final = ("session", "status", "agent", "user", "steps>", "changed", "title")
 
@@ -61,7 +71,10 @@ def list_sessions(
     *,
     user: User = None,
     agent: AgentName = None,
-    status: Annotated[list[SessionStatus] | None, typer.Option(help="In this status; repeatable.")] = None,
+    status: Annotated[
+        list[StatusName] | None,
+        typer.Option(metavar="STATUS", help=f"In this status: {', '.join(StatusName)}; repeatable."),
+    ] = None,
     tag: Annotated[
         list[str] | None, typer.Option(help="With this tag; repeatable: all must be there.")
     ] = None,
@@ -94,7 +107,7 @@ def list_sessions(
     wanted = SessionFilter(
         user_id=user,
         agent=agent,
-        status=tuple(status or ()),
+        status=tuple(map(find_named_status, status or ())),
         tags=tuple(tag or ()),
         metadata=parse_pairs(meta or ()),
         since=first,
@@ -181,7 +194,7 @@ def _describe_nothing(wanted: SessionFilter) -> str:
 def _row_of(session: SessionOverview) -> Sequence[object]:
     return (
         session.session_id,
-        session.status,
+        name_status(session.status),
         session.agent,
         session.user_id,
         session.steps,
@@ -210,7 +223,7 @@ def _print_session(view: SessionView) -> None:
         for name, value in [
             ("session", session.session_id),
             ("title", session.title),
-            ("status", NOTHING if session.status is None else session.status),
+            ("status", name_progress(view, find_progress(view))),
             ("agent", session.agent),
             ("user", session.user_id),
             ("tags", ", ".join(session.tags)),
@@ -223,8 +236,8 @@ def _print_session(view: SessionView) -> None:
             ("steps", format_number(session.steps)),
             ("messages", _describe_messages(view)),
             ("run", _describe_run(view)),
-            ("failure", view.failure_reason),
-            ("error", view.error and f"{view.error.type}: {view.error.message}"),
+            ("failure", describe_failure(view)),
+            ("last error", _describe_last_error(view)),
             ("output", None if view.output is None else format_json(view.output)),
             ("parent", session.parent_session_id),
             ("root", view.root_session_id),
@@ -261,11 +274,18 @@ def _facts_of_waiting(call: WaitingFor) -> Iterable[tuple[str, object]]:
         yield "  session", call.sub_session_id
 
 
+def _describe_last_error(view: SessionView) -> str:
+    """The error of an earlier failure, where the session went on since."""
+    if view.error is None or view.overview.status is SessionStatus.FAILED:
+        return ""
+    return describe_error(view.error)
+
+
 def _describe_run(view: SessionView) -> str:
     run = view.live_run
     if run is None:
         return ""
-    return f"{run.run_id}, turn {run.turn}, {run.status.value}, since {format_time(run.started_at)}"
+    return f"{run.run_id}, turn {run.turn}, {RUN_WORDS[run.status]}, since {format_time(run.started_at)}"
 
 
 def _format_known(number: int | None) -> str:
@@ -302,7 +322,7 @@ def _print_tree(root: SessionBranch) -> None:
     rows = [
         (
             f"{'  ' * depth}{branch.overview.session_id}",
-            branch.overview.status,
+            name_status(branch.overview.status),
             branch.overview.agent,
             branch.overview.steps,
             branch.sums.tokens.total or None,

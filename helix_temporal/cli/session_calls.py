@@ -34,6 +34,7 @@ from helix_temporal.views import SessionViews
 from helix_temporal.views.calls import SearchProblems
 from helix_temporal.views.filters import SessionFilter
 from helix_temporal.views.models import FoundCall
+from helix_temporal.views.words import CALL_WORDS
 
 
 def calls(
@@ -104,7 +105,7 @@ async def _describe_nothing(views: SessionViews, wanted: SessionFilter) -> str:
 
 def _print_call(found: FoundCall) -> None:
     call = found.call
-    facts = [format_time(found.at), call.name, call.status, format_duration(call.duration_ms)]
+    facts = [format_time(found.at), call.name, CALL_WORDS[call.status], format_duration(call.duration_ms)]
     print_heading("  ".join(each for each in facts if each != NOTHING))
     turn = "" if found.turn is None else f", turn {found.turn}"
     user = "" if found.user_id is None else f", user {found.user_id}"

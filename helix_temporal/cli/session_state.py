@@ -25,6 +25,7 @@ from helix_temporal.views.models import (
     StateAt,
     StateComparison,
 )
+from helix_temporal.views.words import TAKEN_BACK, name_status
 
 _SIGNS = {"added": "+", "removed": "-", "changed": "~"}
 
@@ -105,7 +106,7 @@ def _print_checkpoints(found: CheckpointList) -> None:
             format_time(each.at),
             each.version,
             each.step,
-            "superseded" if each.superseded_by else each.status.value,
+            TAKEN_BACK if each.superseded_by else name_status(each.status),
             each.position,
             len(each.tool_calls),
         )
