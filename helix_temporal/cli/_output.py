@@ -20,7 +20,7 @@ from helix_temporal.models.base import dump_json
 from helix_temporal.models.visible import make_visible
 
 AsJson = Annotated[
-    bool, typer.Option("--json", help="Print JSON; docs/schemas/commands has the schema of each command.")
+    bool, typer.Option("--json", help="Print JSON for programs; its schema is in the documentation.")
 ]
 D = TypeVar("D", bound=BaseModel)
 _GAP: Final = "  "

@@ -43,9 +43,12 @@ def messages(
     session_id: SessionId,
     *,
     turn: Annotated[
-        int | None, typer.Option(min=1, help="This turn alone, with whole texts, arguments and results.")
+        int | None,
+        typer.Option(metavar="N", min=1, help="This turn alone, with whole texts, arguments and results."),
     ] = None,
-    tail: Annotated[int | None, typer.Option(min=1, help="The last so many turns alone.")] = None,
+    tail: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="The last so many turns alone.")
+    ] = None,
     follow: Annotated[
         bool,
         typer.Option("--follow", "-f", help="The last turn, then what comes, until Ctrl-C."),
@@ -202,9 +205,10 @@ async def _follow(views: SessionViews, session_id: str, turns: int, *, as_json: 
 def turns(
     session_id: SessionId,
     *,
-    limit: Annotated[int, typer.Option(min=1, max=MAX_LIMIT, help="The last so many.")] = _PAGE,
+    limit: Annotated[int, typer.Option(metavar="N", min=1, max=MAX_LIMIT, help="The last so many.")] = _PAGE,
     before: Annotated[
-        int | None, typer.Option(help="Those before this position; the list before says it.")
+        int | None,
+        typer.Option(metavar="POSITION", help="Those before this position; the list before says it."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -271,7 +275,7 @@ def _print_turn_list(found: TurnList) -> None:
             turn.number,
             format_time(turn.at),
             _name_status(turn),
-            turn.stop - turn.start,
+            format_number(turn.stop - turn.start),
             format_number(turn.tokens.total or None),
             format_cost(turn.cost_usd),
             format_duration(turn.duration_ms),
