@@ -20,12 +20,14 @@ from helix_temporal.models.base import dump_json
 from helix_temporal.models.visible import make_visible
 
 AsJson = Annotated[
-    bool, typer.Option("--json", help="Print JSON; docs/schemas/commands has the schema of each command.")
+    bool, typer.Option("--json", help="Print JSON for programs; its schema is in the documentation.")
 ]
 D = TypeVar("D", bound=BaseModel)
 _GAP: Final = "  "
 _WIDEST: Final = 60
 """Characters of a cell in a table; JSON has all."""
+_NARROWEST: Final = 10
+"""Columns of a terminal that the last cell may always take; lines that are too long wrap."""
 
 
 def print_output(data: D, show: Callable[[D], None], *, as_json: bool) -> None:
@@ -132,12 +134,13 @@ class Table:
         cells = zip(row, self._widths, self._right, strict=True)
         *most, last = (_pad(text, width, right=right) for text, width, right in cells)
         line = _GAP.join([*most, last]).rstrip()
-        if not sys.stdout.isatty():
+        if self._right[-1] or not sys.stdout.isatty():
             return line
-        # The last column gives way on a terminal; an id is never cut, so that it can be copied.
+        # Text in the last column gives way on a terminal, not an id or a number: an id can be copied.
         last = last.rstrip()
         room = shutil.get_terminal_size().columns - sum(len(_GAP) + _width_of(text) for text in most)
-        return line if _width_of(last) <= room else _GAP.join([*most, _cut(last, max(room, 10))])
+        width = max(room, _NARROWEST)
+        return line if _width_of(last) <= width else _GAP.join([*most, _cut(last, width)])
 
 
 def format_time(milliseconds: int | None) -> str:

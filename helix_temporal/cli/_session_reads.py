@@ -1,6 +1,6 @@
 """How commands read sessions: without a worker, from the stores that ``HELIX_…`` variables name."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Final, TypeVar
 
@@ -13,7 +13,8 @@ from helix_temporal.cli._ids import check_ids
 from helix_temporal.cli._output import print_warning
 from helix_temporal.cli._store_checks import StoreUse
 from helix_temporal.cli.statuses import ExitStatus
-from helix_temporal.models.filter_values import parse_time
+from helix_temporal.models.filter_values import parse_pair, parse_time
+from helix_temporal.models.store_calls import MAX_LIMIT
 from helix_temporal.views import SessionViews
 from helix_temporal.views.filters import SessionFilter
 
@@ -33,6 +34,24 @@ Since = Annotated[
     typer.Option("--since", metavar="TIME", help="From then on: 30m, 2h, 7d (ago), yesterday, 2026-11-29."),
 ]
 Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help="Before then; as --since.")]
+Tags = Annotated[
+    list[str] | None,
+    typer.Option("--tag", metavar="TAG", help="With this tag; repeatable: all must be there."),
+]
+MetadataPairs = Annotated[
+    list[str] | None,
+    typer.Option("--meta", metavar="KEY=VALUE", help="With this pair in the metadata; repeatable."),
+]
+PageLimit = Annotated[int, typer.Option("--limit", metavar="ROWS", min=1, max=MAX_LIMIT, help="Of a page.")]
+PageCursor = Annotated[
+    str | None,
+    typer.Option(
+        "--cursor",
+        metavar="CURSOR",
+        help="Where to go on; the page before prints it.",
+        show_default=False,
+    ),
+]
 PAGE: Final = 50
 """Rows of a list, if nobody says how many."""
 
@@ -87,8 +106,26 @@ def parse_span(since: str | None, until: str | None) -> tuple[int | None, int | 
     return first, end
 
 
-def describe_nobody(wanted: SessionFilter) -> str:
-    """Why nothing was found of a user or an agent: a name that is misspelt must not look like an idle one."""
+def parse_pairs(pairs: Iterable[str]) -> dict[str, str]:
+    """``key=value`` each.
+
+    Raises:
+        BadParameter: One has no ``=``.
+    """
+    found = {}
+    for pair in pairs:
+        try:
+            key, value = parse_pair(pair)
+        except ValueError as error:
+            raise typer.BadParameter(str(error), param_hint="--meta") from None
+        found[key] = value
+    return found
+
+
+def describe_no_session(wanted: SessionFilter) -> str:
+    """Why no session was found: a name that is misspelt must not look like an idle user or agent."""
+    if wanted != SessionFilter(user_id=wanted.user_id, agent=wanted.agent):
+        return "no session has all that was asked for"
     asked = [("user", wanted.user_id), ("agent", wanted.agent)]
     named = " and ".join(f"{name} {value!r}" for name, value in asked if value is not None)
     return f"there is no session of {named}; is the name right?" if named else "no sessions are stored here"

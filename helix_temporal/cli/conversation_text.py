@@ -19,6 +19,7 @@ from helix_temporal.views.models import (
     ConversationTurn,
     TurnAttempt,
 )
+from helix_temporal.views.words import CALL_WORDS, RUN_WORDS, find_reason
 
 
 def print_turn(turn: ConversationTurn, *, whole: bool = False) -> None:
@@ -46,7 +47,7 @@ def describe_turn(turn: ConversationTurn) -> str:
     if kept is not None and kept.started_at is not None:
         parts.append(format_time(kept.started_at))
     if kept is not None and kept.status is not RunStatus.COMPLETED:
-        parts.append(kept.status.value)
+        parts.append(RUN_WORDS[kept.status])
     elif turn.unfinished:
         parts.append("under way")
     if turn.duration_ms is not None:
@@ -62,13 +63,11 @@ def describe_turn(turn: ConversationTurn) -> str:
 
 def describe_lost(attempt: TurnAttempt) -> str:
     """A run whose messages are not in the thread: why, and what it used all the same."""
-    why = attempt.reason or (attempt.error and f"{attempt.error.type}: {attempt.error.message}") or ""
-    if attempt.is_gone:
-        why = "taken back or lost later"
+    why = find_reason(attempt)
     tokens = sum(call.tokens.total for call in attempt.model_calls)
     used = f", {tokens:,} tokens" if tokens else ""
     return (
-        f"discarded: run {attempt.run_id} of turn {attempt.turn}, {attempt.status.value}"
+        f"discarded: run {attempt.run_id} of turn {attempt.turn}, {RUN_WORDS[attempt.status]}"
         f"{f' ({why})' if why else ''}, {count_of(attempt.steps, 'step')}{used}"
     )
 
@@ -109,7 +108,7 @@ def _print_call(call: ConversationCall, *, whole: bool) -> None:
     arguments = "" if call.arguments is None else format_json(call.arguments)
     head = f"→ {call.name} {arguments if whole else fold_text(arguments)}".rstrip()
     print_text(head, indent=4)
-    facts: list[str] = [call.status]
+    facts = [CALL_WORDS[call.status]]
     if call.duration_ms is not None:
         facts.append(format_duration(call.duration_ms))
     if call.sub_session_id:

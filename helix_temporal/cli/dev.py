@@ -29,7 +29,9 @@ _LOOK_EVERY_SECONDS: Final = 1.0
 
 
 def _port_option(what: str) -> object:
-    return typer.Option(help=f"Port of {what}; by default a fixed one, or a free one if that is in use.")
+    return typer.Option(
+        metavar="PORT", help=f"Port of {what}; by default a fixed one, or a free one if that is in use."
+    )
 
 
 def dev(

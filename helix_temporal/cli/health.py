@@ -28,7 +28,7 @@ def health(
     probe: Annotated[Probe, typer.Argument(help="Which probe to ask.")] = "ready",
     *,
     port: Annotated[
-        int | None, typer.Option(help="By default HELIX_HEALTH_PORT.", show_default=False)
+        int | None, typer.Option(metavar="PORT", help="By default HELIX_HEALTH_PORT.", show_default=False)
     ] = None,
     as_json: AsJson = False,
 ) -> None:

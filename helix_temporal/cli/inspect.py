@@ -23,7 +23,9 @@ _PORT: Final = 8377
 def inspect(
     *,
     host: Annotated[str, typer.Option(help="127.0.0.1, ::1 or localhost: this machine alone.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 for any that is free.")] = _PORT,
+    port: Annotated[
+        int, typer.Option(metavar="PORT", min=0, max=65535, help="0 for any that is free.")
+    ] = _PORT,
     open_browser: Annotated[bool, typer.Option("--open", help="Show it in this machine's browser.")] = False,
     allow_actions: Annotated[
         bool,

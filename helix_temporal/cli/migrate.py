@@ -20,7 +20,9 @@ def migrate(
         bool, typer.Option("--check", help="Change nothing; exit status 1 if something is pending.")
     ] = False,
     sql: Annotated[bool, typer.Option("--sql", help="Change nothing; print what would run.")] = False,
-    target: Annotated[int | None, typer.Option(help="Stop at this version; by default the newest.")] = None,
+    target: Annotated[
+        int | None, typer.Option(metavar="VERSION", help="Stop at this version; by default the newest.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Apply what is missing, all of it in one transaction or nothing; repeating it does no harm.

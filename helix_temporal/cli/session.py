@@ -24,20 +24,23 @@ from helix_temporal.cli._output import (
 from helix_temporal.cli._session_reads import (
     PAGE,
     AgentName,
+    MetadataPairs,
+    PageCursor,
+    PageLimit,
     SessionId,
     Since,
+    Tags,
     Until,
     User,
-    describe_nobody,
+    describe_no_session,
+    parse_pairs,
     parse_span,
     read_sessions,
     warn_of_problem,
 )
 from helix_temporal.cli._store_checks import StoreUse
 from helix_temporal.models.amounts import NOTHING, format_cost, format_duration
-from helix_temporal.models.filter_values import parse_pair
 from helix_temporal.models.states import SessionStatus
-from helix_temporal.models.store_calls import MAX_LIMIT
 from helix_temporal.views import SessionViews
 from helix_temporal.views.filters import Need, SessionFilter
 from helix_temporal.views.models import (
@@ -50,6 +53,16 @@ from helix_temporal.views.models import (
 )
 from helix_temporal.views.queries import ListProblems
 from helix_temporal.views.tree import list_branches
+from helix_temporal.views.words import (
+    RUN_WORDS,
+    StatusName,
+    describe_error,
+    describe_failure,
+    find_named_status,
+    find_progress,
+    name_progress,
+    name_status,
+)
 
 _COLUMNS: Final = ("session", "status", "agent", "user", "steps>", "changed", "title")
 
@@ -61,14 +74,12 @@ def list_sessions(
     *,
     user: User = None,
     agent: AgentName = None,
-    status: Annotated[list[SessionStatus] | None, typer.Option(help="In this status; repeatable.")] = None,
-    tag: Annotated[
-        list[str] | None, typer.Option(help="With this tag; repeatable: all must be there.")
+    status: Annotated[
+        list[StatusName] | None,
+        typer.Option(metavar="STATUS", help=f"In this status: {', '.join(StatusName)}; repeatable."),
     ] = None,
-    meta: Annotated[
-        list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="With this pair in the metadata; repeatable."),
-    ] = None,
+    tag: Tags = None,
+    meta: MetadataPairs = None,
     since: Since = None,
     until: Until = None,
     waiting: Annotated[
@@ -80,10 +91,8 @@ def list_sessions(
     everything: Annotated[
         bool, typer.Option("--all", help="All, not one page; with --json one object a line.")
     ] = False,
-    limit: Annotated[int, typer.Option(min=1, max=MAX_LIMIT, help="Of a page.")] = PAGE,
-    cursor: Annotated[
-        str | None, typer.Option(help="Where to go on; the page before prints it.", show_default=False)
-    ] = None,
+    limit: PageLimit = PAGE,
+    cursor: PageCursor = None,
     as_json: AsJson = False,
 ) -> None:
     """List sessions, newest change first; --since and --until are about that change.
@@ -94,7 +103,7 @@ def list_sessions(
     wanted = SessionFilter(
         user_id=user,
         agent=agent,
-        status=tuple(status or ()),
+        status=tuple(map(find_named_status, status or ())),
         tags=tuple(tag or ()),
         metadata=parse_pairs(meta or ()),
         since=first,
@@ -113,22 +122,6 @@ def list_sessions(
     warn_of_problem(read_sessions(lambda views: _print_all(views, wanted, as_json=as_json), use))
 
 
-def parse_pairs(pairs: Iterable[str]) -> dict[str, str]:
-    """``key=value`` each.
-
-    Raises:
-        BadParameter: One has no ``=``.
-    """
-    found = {}
-    for pair in pairs:
-        try:
-            key, value = parse_pair(pair)
-        except ValueError as error:
-            raise typer.BadParameter(str(error), param_hint="--meta") from None
-        found[key] = value
-    return found
-
-
 def _choose_need(*, waiting: bool, failed: bool, behind: bool) -> Need | None:
     given: dict[Need, bool] = {"waiting": waiting, "failed": failed, "behind": behind}
     asked: list[Need] = [name for name, is_given in given.items() if is_given]
@@ -140,7 +133,7 @@ def _choose_need(*, waiting: bool, failed: bool, behind: bool) -> Need | None:
 def _print_page(page: SessionList, wanted: SessionFilter) -> None:
     Table(*_COLUMNS).print_rows(_row_of(each) for each in page.sessions)
     if not (page.sessions or page.problem):
-        print_note(_describe_nothing(wanted))
+        print_note(describe_no_session(wanted))
     if page.next_cursor is not None:
         print_note(f"more: --cursor {page.next_cursor}")
 
@@ -164,27 +157,20 @@ async def _print_all(views: SessionViews, wanted: SessionFilter, *, as_json: boo
                 table.print_rows(rows)
                 rows.clear()
         if not as_json and progress.count == 0 and not problems.damaged:
-            print_note(_describe_nothing(wanted))
+            print_note(describe_no_session(wanted))
     finally:
         table.print_rows(rows)
         sys.stdout.flush()
     return problems.describe()
 
 
-def _describe_nothing(wanted: SessionFilter) -> str:
-    """Why a list is empty: a name that is misspelt would look like a user without sessions."""
-    if wanted == SessionFilter(user_id=wanted.user_id, agent=wanted.agent):
-        return describe_nobody(wanted)
-    return "no session has all that was asked for"
-
-
 def _row_of(session: SessionOverview) -> Sequence[object]:
     return (
         session.session_id,
-        session.status,
+        name_status(session.status),
         session.agent,
         session.user_id,
-        session.steps,
+        format_number(session.steps),
         format_time(session.updated_at),
         session.title,
     )
@@ -210,7 +196,7 @@ def _print_session(view: SessionView) -> None:
         for name, value in [
             ("session", session.session_id),
             ("title", session.title),
-            ("status", NOTHING if session.status is None else session.status),
+            ("status", name_progress(view, find_progress(view))),
             ("agent", session.agent),
             ("user", session.user_id),
             ("tags", ", ".join(session.tags)),
@@ -223,8 +209,8 @@ def _print_session(view: SessionView) -> None:
             ("steps", format_number(session.steps)),
             ("messages", _describe_messages(view)),
             ("run", _describe_run(view)),
-            ("failure", view.failure_reason),
-            ("error", view.error and f"{view.error.type}: {view.error.message}"),
+            ("failure", describe_failure(view)),
+            ("last error", _describe_last_error(view)),
             ("output", None if view.output is None else format_json(view.output)),
             ("parent", session.parent_session_id),
             ("root", view.root_session_id),
@@ -261,11 +247,18 @@ def _facts_of_waiting(call: WaitingFor) -> Iterable[tuple[str, object]]:
         yield "  session", call.sub_session_id
 
 
+def _describe_last_error(view: SessionView) -> str:
+    """The error of an earlier failure, where the session went on since."""
+    if view.error is None or view.overview.status is SessionStatus.FAILED:
+        return ""
+    return describe_error(view.error)
+
+
 def _describe_run(view: SessionView) -> str:
     run = view.live_run
     if run is None:
         return ""
-    return f"{run.run_id}, turn {run.turn}, {run.status.value}, since {format_time(run.started_at)}"
+    return f"{run.run_id}, turn {run.turn}, {RUN_WORDS[run.status]}, since {format_time(run.started_at)}"
 
 
 def _format_known(number: int | None) -> str:
@@ -292,7 +285,10 @@ def _describe_place(view: SessionView) -> str:
 
 
 def tree(session_id: SessionId, *, as_json: AsJson = False) -> None:
-    """Print a session with its sub-agents' sessions; tokens and cost are those of each with all below it."""
+    """Print a session with its sub-agents' sessions.
+
+    Tokens and cost of each are its own together with those of all sessions below it; steps are its own alone.
+    """
     found = read_sessions(lambda views: views.get_tree(session_id))
     print_output(found, _print_tree, as_json=as_json)
 
@@ -302,10 +298,10 @@ def _print_tree(root: SessionBranch) -> None:
     rows = [
         (
             f"{'  ' * depth}{branch.overview.session_id}",
-            branch.overview.status,
+            name_status(branch.overview.status),
             branch.overview.agent,
-            branch.overview.steps,
-            branch.sums.tokens.total or None,
+            format_number(branch.overview.steps),
+            format_number(branch.sums.tokens.total or None),
             format_cost(branch.sums.cost_usd),
             branch.overview.title,
         )
@@ -363,7 +359,7 @@ def _print_usage(sums: UsageSums) -> None:
     if sums.by_tool:
         print_text("")
         Table("tool", "calls>", "failed>", "time>").print_rows(
-            (name, each.calls, each.failed, format_duration(each.duration_ms or None))
+            (name, *map(format_number, (each.calls, each.failed)), format_duration(each.duration_ms or None))
             for name, each in sorted(sums.by_tool.items())
         )
     if not sums.complete:

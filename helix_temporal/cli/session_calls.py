@@ -19,10 +19,13 @@ from helix_temporal.cli._output import (
 from helix_temporal.cli._session_reads import (
     PAGE,
     AgentName,
+    MetadataPairs,
     Since,
+    Tags,
     Until,
     User,
-    describe_nobody,
+    describe_no_session,
+    parse_pairs,
     parse_span,
     read_sessions,
     warn_of_problem,
@@ -34,6 +37,7 @@ from helix_temporal.views import SessionViews
 from helix_temporal.views.calls import SearchProblems
 from helix_temporal.views.filters import SessionFilter
 from helix_temporal.views.models import FoundCall
+from helix_temporal.views.words import CALL_WORDS
 
 
 def calls(
@@ -42,18 +46,21 @@ def calls(
     agent: AgentName = None,
     tool: Annotated[str | None, typer.Option(metavar="NAME", help="Of this tool.")] = None,
     failed: Annotated[bool, typer.Option("--failed", help="Those that failed.")] = False,
+    tag: Tags = None,
+    meta: MetadataPairs = None,
     since: Since = None,
     until: Until = None,
-    limit: Annotated[int, typer.Option(min=1, help="End after so many.")] = PAGE,
+    limit: Annotated[int, typer.Option(metavar="CALLS", min=1, help="End after so many.")] = PAGE,
     as_json: AsJson = False,
 ) -> None:
     """Find tool calls across sessions, those of the session that changed last first.
 
-    --since and --until are about the time of the call.  Of each call the command is printed that shows what
-    the model was given when it made it, or the session's runs where the thread does not have the call any
-    more.  --json prints one call a line.  Exit status 3 where not all of a session can be read.
+    --since and --until are about the time of the call, --tag and --meta about its session.  Of each call the
+    command is printed that shows what the model was given when it made it, or the session's runs where the
+    thread does not have the call any more.  --json prints one call a line.  Exit status 3 where not all of a
+    session can be read.
     """
-    wanted = SessionFilter(user_id=user, agent=agent)
+    wanted = SessionFilter(user_id=user, agent=agent, tags=tuple(tag or ()), metadata=parse_pairs(meta or ()))
     span = parse_span(since, until)
     problems = SearchProblems()
     read_sessions(
@@ -99,12 +106,12 @@ async def _describe_nothing(views: SessionViews, wanted: SessionFilter) -> str:
     """Why no call was found: a user whose name is misspelt must not look like one without failures."""
     if (await views.list_sessions(wanted, limit=1)).sessions:
         return "no call has all that was asked for"
-    return describe_nobody(wanted)
+    return describe_no_session(wanted)
 
 
 def _print_call(found: FoundCall) -> None:
     call = found.call
-    facts = [format_time(found.at), call.name, call.status, format_duration(call.duration_ms)]
+    facts = [format_time(found.at), call.name, CALL_WORDS[call.status], format_duration(call.duration_ms)]
     print_heading("  ".join(each for each in facts if each != NOTHING))
     turn = "" if found.turn is None else f", turn {found.turn}"
     user = "" if found.user_id is None else f", user {found.user_id}"

@@ -26,15 +26,21 @@ def context(
     session_id: SessionId,
     *,
     turn: Annotated[
-        int | None, typer.Option(min=1, help="Of this turn; by default the newest.", show_default=False)
+        int | None,
+        typer.Option(metavar="N", min=1, help="Of this turn; by default the newest.", show_default=False),
     ] = None,
     step: Annotated[
-        int | None, typer.Option(min=1, help="Of this step of it; by default the last.", show_default=False)
+        int | None,
+        typer.Option(metavar="N", min=1, help="Of this step of it; by default the last.", show_default=False),
     ] = None,
     message: Annotated[
         int | None,
         typer.Option(
-            "--message", min=0, help="Of the step that gave the message at this position.", show_default=False
+            "--message",
+            metavar="POSITION",
+            min=0,
+            help="Of the step that gave the message at this position.",
+            show_default=False,
         ),
     ] = None,
     agents: Annotated[

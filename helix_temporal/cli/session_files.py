@@ -62,8 +62,8 @@ def export_session(
 ) -> None:
     """Write a session's finished turns into a file; the session may be in use.
 
-    The file appears under its name once all of it is on the disk.  What is in it, and what is not:
-    docs/reference/session-files.md.  With --json, --output names a file.
+    The file appears under its name once all of it is on the disk.  The page "Session files" of the
+    documentation says what is in it, and what is not.  With --json, --output names a file.
     """
     path = _check_output_option(output, as_json=as_json)
     redaction = Redaction(redact) if redact else None

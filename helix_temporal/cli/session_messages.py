@@ -22,14 +22,18 @@ from helix_temporal.cli.conversation_text import describe_lost, print_turn
 from helix_temporal.cli.live_silence import note_silence
 from helix_temporal.cli.live_text import LiveText
 from helix_temporal.cli.session_outputs import (
+    TurnLine,
     TurnList,
     make_live_line,
+    make_lost_turn,
     make_turn_line,
 )
 from helix_temporal.models.amounts import format_cost, format_duration
+from helix_temporal.models.checkpoints import RunStatus
 from helix_temporal.models.store_calls import MAX_LIMIT
 from helix_temporal.views import SessionViews
 from helix_temporal.views.models import ConversationPage, ConversationTurn, TurnAttempt
+from helix_temporal.views.words import RUN_WORDS
 
 _PAGE = 20
 """Turns that are read at once."""
@@ -39,9 +43,12 @@ def messages(
     session_id: SessionId,
     *,
     turn: Annotated[
-        int | None, typer.Option(min=1, help="This turn alone, with whole texts, arguments and results.")
+        int | None,
+        typer.Option(metavar="N", min=1, help="This turn alone, with whole texts, arguments and results."),
     ] = None,
-    tail: Annotated[int | None, typer.Option(min=1, help="The last so many turns alone.")] = None,
+    tail: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="The last so many turns alone.")
+    ] = None,
     follow: Annotated[
         bool,
         typer.Option("--follow", "-f", help="The last turn, then what comes, until Ctrl-C."),
@@ -80,9 +87,12 @@ async def _print_one(views: SessionViews, session_id: str, number: int, *, as_js
 async def _print_conversation(views: SessionViews, session_id: str, *, as_json: bool) -> str | None:
     """Print all turns, page by page from the first one."""
     problem: str | None = None
+    newest: ConversationPage | None = None
     async for page in _iterate_pages(views, session_id):
         _print_page(page, as_json=as_json)
-        problem = problem or page.problem
+        problem, newest = problem or page.problem, page
+    if newest is not None and problem is None:
+        note_begun_turn(await find_begun_turn(views, newest))
     return problem
 
 
@@ -99,7 +109,10 @@ async def _print_tail(views: SessionViews, session_id: str, turns: int, *, as_js
     pages = await _read_tail(views, session_id, turns)
     for page in pages:
         _print_page(page, as_json=as_json)
-    return next((page.problem for page in pages if page.problem), None)
+    problem = next((page.problem for page in pages if page.problem), None)
+    if problem is None:
+        note_begun_turn(await find_begun_turn(views, pages[-1]))
+    return problem
 
 
 async def _read_tail(views: SessionViews, session_id: str, turns: int) -> list[ConversationPage]:
@@ -123,10 +136,32 @@ def _print_page(page: ConversationPage, *, as_json: bool, whole: bool = False) -
             print_json_line(turn)
         else:
             print_turn(turn, whole=whole)
-    if not as_json:
-        for attempt in page.lost:
+    for attempt in page.lost:
+        if as_json:
+            print_json_line(make_lost_turn(attempt))
+        else:
             print_text(describe_lost(attempt))
     sys.stdout.flush()
+
+
+async def find_begun_turn(views: SessionViews, newest: ConversationPage) -> TurnAttempt | None:
+    """The run under way of which the thread has no message yet, so that the newest page does not tell it."""
+    page = await views.list_runs(newest.session_id, limit=1)
+    run = page.runs[0] if page.runs else None
+    if run is None or run.status is not RunStatus.RUNNING or any(turn.unfinished for turn in newest.turns):
+        return None
+    told = {attempt.run_id for turn in newest.turns for attempt in turn.attempts}
+    return None if run.run_id in told else run
+
+
+def note_begun_turn(run: TurnAttempt | None) -> None:
+    """Say beside the data that a turn is under way."""
+    if run is not None:
+        since = format_time(run.started_at)
+        print_note(
+            f"turn {run.turn} is under way since {since}, and none of its messages is stored yet; "
+            "session messages --follow shows it as it comes"
+        )
 
 
 async def _follow(views: SessionViews, session_id: str, turns: int, *, as_json: bool) -> None:
@@ -170,19 +205,28 @@ async def _follow(views: SessionViews, session_id: str, turns: int, *, as_json: 
 def turns(
     session_id: SessionId,
     *,
-    limit: Annotated[int, typer.Option(min=1, max=MAX_LIMIT, help="The last so many.")] = _PAGE,
+    limit: Annotated[int, typer.Option(metavar="N", min=1, max=MAX_LIMIT, help="The last so many.")] = _PAGE,
     before: Annotated[
-        int | None, typer.Option(help="Those before this position; the list before says it.")
+        int | None,
+        typer.Option(metavar="POSITION", help="Those before this position; the list before says it."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """List turns of a session, oldest first: when, how it ended, what it used, and what was said."""
-    found = read_sessions(lambda views: _read_turn_list(views, session_id, limit, before))
+    found, begun = read_sessions(lambda views: _read_turn_list(views, session_id, limit, before))
     print_output(found, _print_turn_list, as_json=as_json)
+    note_begun_turn(begun)
+    if not (found.turns or found.lost or found.problem or begun or as_json):
+        print_note("it has no turns")
     warn_of_problem(found.problem)
 
 
-async def _read_turn_list(views: SessionViews, session_id: str, limit: int, before: int | None) -> TurnList:
+async def _read_turn_list(
+    views: SessionViews, session_id: str, limit: int, before: int | None
+) -> tuple[TurnList, TurnAttempt | None]:
+    """The turns, and the one under way that is not among them yet."""
+    begun: TurnAttempt | None = None
+    is_newest = before is None
     turns: list[list[ConversationTurn]] = []
     lost: list[TurnAttempt] = []
     problem: str | None = None
@@ -193,14 +237,17 @@ async def _read_turn_list(views: SessionViews, session_id: str, limit: int, befo
         found += _count_begun(page)
         lost[:0] = page.lost
         problem, before = problem or page.problem, page.before
+        if is_newest and problem is None:
+            begun, is_newest = await find_begun_turn(views, page), False
         if before is None or found >= limit or not page.turns:
-            return TurnList(
+            listed = TurnList(
                 session_id=session_id,
                 turns=tuple(make_turn_line(parts) for parts in turns),
                 before=before,
                 lost=tuple(lost),
                 problem=problem,
             )
+            return listed, begun
 
 
 def add_earlier_turns(
@@ -216,13 +263,19 @@ def add_earlier_turns(
     return found
 
 
+def _name_status(turn: TurnLine) -> str | None:
+    if turn.status is not None:
+        return RUN_WORDS[RunStatus(turn.status)]
+    return "under way" if turn.unfinished else None
+
+
 def _print_turn_list(found: TurnList) -> None:
     Table("turn>", "begun", "status", "messages>", "tokens>", "cost>", "time>", "calls>", "said").print_rows(
         (
             turn.number,
             format_time(turn.at),
-            turn.status or ("under way" if turn.unfinished else None),
-            turn.stop - turn.start,
+            _name_status(turn),
+            format_number(turn.stop - turn.start),
             format_number(turn.tokens.total or None),
             format_cost(turn.cost_usd),
             format_duration(turn.duration_ms),
@@ -233,7 +286,5 @@ def _print_turn_list(found: TurnList) -> None:
     )
     for attempt in found.lost:
         print_text(describe_lost(attempt))
-    if not (found.turns or found.lost or found.problem):
-        print_note("it has no turns")
     if found.before is not None:
         print_note(f"more: --before {found.before}")

@@ -102,6 +102,11 @@ def make_live_line(stored: StoredChunk) -> LiveLine:
     )
 
 
+def make_lost_turn(attempt: TurnAttempt) -> ConversationTurn:
+    """A run that belongs to no turn of the thread, as a turn without messages."""
+    return ConversationTurn(number=attempt.turn, start=attempt.start, stop=attempt.start, attempts=(attempt,))
+
+
 def make_turn_line(parts: Sequence[ConversationTurn], characters: int = 200) -> TurnLine:
     """The line of a turn, from all parts of it that were read, with so many characters of its texts."""
     first, last = parts[0], parts[-1]

@@ -9,15 +9,15 @@ from helix_temporal.cli._output import (
     AsJson,
     Table,
     format_json,
+    format_number,
     format_time,
     print_facts,
     print_note,
     print_output,
     print_text,
 )
-from helix_temporal.cli._session_reads import PAGE, SessionId, read_sessions
+from helix_temporal.cli._session_reads import PAGE, PageCursor, PageLimit, SessionId, read_sessions
 from helix_temporal.cli._store_checks import StoreUse
-from helix_temporal.models.store_calls import MAX_LIMIT
 from helix_temporal.views.models import (
     CheckpointList,
     CheckpointOverview,
@@ -25,6 +25,7 @@ from helix_temporal.views.models import (
     StateAt,
     StateComparison,
 )
+from helix_temporal.views.words import TAKEN_BACK, name_status
 
 _SIGNS = {"added": "+", "removed": "-", "changed": "~"}
 
@@ -43,7 +44,7 @@ def state(
 ) -> None:
     """Print the application's values, now or at a checkpoint, or where they differ from those at another.
 
-    ``session checkpoints`` lists the checkpoints.
+    The command "session checkpoints" lists the checkpoints.
     """
     if diff is None:
         found = read_sessions(lambda views: views.get_state(session_id, at))
@@ -85,13 +86,15 @@ def _describe(checkpoint: CheckpointOverview | None) -> str:
 def checkpoints(
     session_id: SessionId,
     *,
-    limit: Annotated[int, typer.Option(min=1, max=MAX_LIMIT, help="Of a page.")] = PAGE,
-    cursor: Annotated[
-        str | None, typer.Option(help="Where to go on; the page before prints it.", show_default=False)
-    ] = None,
+    limit: PageLimit = PAGE,
+    cursor: PageCursor = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the checkpoints of a session, newest first."""
+    """List the checkpoints of a session, newest first: the states after its steps, to which it can go back.
+
+    VERSION is the state's.  STEP counts the session's steps, MESSAGES those in the thread by then, and
+    CHANGES the tool calls whose changes of the state were stored with this checkpoint.
+    """
     found = read_sessions(
         lambda views: views.list_checkpoints(session_id, limit=limit, cursor=cursor), StoreUse.SESSIONS
     )
@@ -99,15 +102,15 @@ def checkpoints(
 
 
 def _print_checkpoints(found: CheckpointList) -> None:
-    Table("checkpoint", "time", "version>", "step>", "status", "messages>", "results>").print_rows(
+    Table("checkpoint", "time", "version>", "step>", "status", "messages>", "changes>").print_rows(
         (
             each.checkpoint_id,
             format_time(each.at),
             each.version,
             each.step,
-            "superseded" if each.superseded_by else each.status.value,
-            each.position,
-            len(each.tool_calls),
+            TAKEN_BACK if each.superseded_by else name_status(each.status),
+            format_number(each.position),
+            format_number(len(each.tool_calls)),
         )
         for each in found.checkpoints
     )

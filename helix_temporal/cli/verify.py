@@ -51,7 +51,10 @@ def verify(
         typer.Option("--from", metavar="PLACE", help="Go on where an earlier --all was stopped."),
     ] = None,
     parallel: Annotated[
-        int, typer.Option(min=1, max=64, help="Threads whose data is read at once, an object of each.")
+        int,
+        typer.Option(
+            metavar="N", min=1, max=64, help="Threads whose data is read at once, an object of each."
+        ),
     ] = 1,
     as_json: AsJson = False,
 ) -> None:

@@ -4,7 +4,6 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from helix_temporal.models.states import ErrorInfo, SessionStatus
 from helix_temporal.views.children import MAX_CHILDREN
 from helix_temporal.views.conversation import find_kept_attempt
 from helix_temporal.views.models import (
@@ -94,36 +93,6 @@ def list_lost(conversation: ConversationPage, wanted: TurnAttempt | None = None)
     if wanted is not None and is_discarded(wanted):
         found[wanted.turn] = wanted
     return tuple(found[turn] for turn in sorted(found))
-
-
-def describe_error(error: ErrorInfo) -> str:
-    """An error's type and message; the type once, as some messages begin with it."""
-    if not error.type or error.message.startswith(error.type):
-        return error.message
-    return f"{error.type}: {error.message}" if error.message else error.type
-
-
-def describe_failure(session: SessionView) -> str:
-    """Why a session ended or was interrupted; empty where it goes on.
-
-    Its state keeps the error of its failure also after somebody has begun another turn.
-    """
-    status = session.overview.status
-    if status in {None, SessionStatus.ACTIVE, SessionStatus.PAUSED}:
-        return ""
-    if session.error is not None and status is SessionStatus.FAILED:
-        return describe_error(session.error)
-    return session.failure_reason or ""
-
-
-def find_reason(attempt: TurnAttempt) -> str:
-    """Why a run ended as it did, where that says more than its status; empty where it doesn't."""
-    if attempt.error is not None and not attempt.kept:
-        return attempt.error.message
-    if attempt.is_gone:
-        return "taken back or lost later"
-    plain = {attempt.status.value, "suspended", "completed", "failed"}
-    return attempt.reason if attempt.reason and attempt.reason not in plain else ""
 
 
 def sum_tokens(attempt: TurnAttempt) -> int:

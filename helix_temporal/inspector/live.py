@@ -28,7 +28,7 @@ from helix_temporal.inspector.pages.conversation import TURNS
 from helix_temporal.inspector.rendering import read_clock, render_macro
 from helix_temporal.inspector.shown_place import ShownPlace, find_place, parse_place
 from helix_temporal.models.streams import StoredChunk
-from helix_temporal.views import SessionViews
+from helix_temporal.views import SessionViews, words
 from helix_temporal.views.models import ConversationPage, ConversationTurn, SessionView, TurnAttempt
 from helix_temporal.web.event_stream import RETRY_MS, EventStream
 
@@ -176,7 +176,7 @@ class LiveConversation:
         session = self._session = await self._views.get_session(self._session_id)
         self._looks.is_unread = self._is_unread or session.problem is not None
         if self._looks.are_chunks_missing:
-            self._turn.correct_status(marks.find_progress(session))
+            self._turn.correct_status(words.find_progress(session))
         # The question of a turn stands in the thread with its first step.
         question = None if self._has_open_turn else self._turn.question
         return [
@@ -271,7 +271,7 @@ class LiveConversation:
 def begin_live_turn(session: SessionView) -> LiveTurn:
     """What is known of the turn under way before the first chunk."""
     return LiveTurn(
-        status=marks.find_progress(session),
+        status=words.find_progress(session),
         run=LiveRun(session.live_run.run_id if session.live_run else ""),
     )
 

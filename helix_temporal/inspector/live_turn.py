@@ -12,6 +12,7 @@ from helix_temporal.models import streams
 from helix_temporal.models.streams import ChunkBase
 from helix_temporal.models.waiting import name_failure
 from helix_temporal.views.shortening import shorten_value
+from helix_temporal.views.words import Progress
 
 MAX_TEXT: Final = 32_000
 """Characters of a step's text that are sent again to whoever connects in its middle."""
@@ -19,7 +20,6 @@ MAX_CALLS: Final = 30
 _EVENT_VALUE: Final = 200
 """Characters of what a tool tells of itself that are kept."""
 
-LiveStatus = Literal["idle", "running", "waiting"]
 CallProgress = Literal["asked", "running", "done", "failed", "denied", "expired"]
 
 
@@ -81,7 +81,7 @@ class LiveChanges:
     text: str = ""
     thinking: str = ""
     calls: tuple[LiveCall, ...] | None = None
-    status: LiveStatus | None = None
+    status: Progress | None = None
     run: LiveRun | None = None
     stored: bool = False
     resync: str | None = None
@@ -95,7 +95,7 @@ class LiveTurn:
         question: Of the turn under way, while no step of it is known to be stored.
     """
 
-    status: LiveStatus = "idle"
+    status: Progress = "idle"
     step: LiveStep | None = None
     calls: dict[str, LiveCall] = field(default_factory=dict)
     run: LiveRun = LiveRun()
@@ -105,7 +105,7 @@ class LiveTurn:
     _text: list[str] = field(default_factory=list)
     _thinking: list[str] = field(default_factory=list)
     _calls_changed: bool = False
-    _shown_status: LiveStatus | None = None
+    _shown_status: Progress | None = None
     _shown_run: LiveRun | None = None
     _stored: bool = False
     _resync: str | None = None
@@ -148,7 +148,7 @@ class LiveTurn:
         self._thinking.clear()
         return changes
 
-    def correct_status(self, status: LiveStatus) -> None:
+    def correct_status(self, status: Progress) -> None:
         """Take the status from the stores: chunks that would have told it have not come."""
         if status == "idle" and self.status != "idle":
             self._leave_turn("idle", LiveRun())
@@ -250,7 +250,7 @@ class LiveTurn:
                 self._set_status("running")
                 self._stored = True
 
-    def _leave_turn(self, status: LiveStatus, run: LiveRun) -> None:
+    def _leave_turn(self, status: Progress, run: LiveRun) -> None:
         """Between turns: all that was under way is in the thread, or void."""
         self.run, self.question = run, None
         self._discard_step()
@@ -261,5 +261,5 @@ class LiveTurn:
         self._set_status(status)
         self._stored = True
 
-    def _set_status(self, status: LiveStatus) -> None:
+    def _set_status(self, status: Progress) -> None:
         self.status = status

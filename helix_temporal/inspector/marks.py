@@ -2,46 +2,53 @@
 
 from typing import Final, Literal, NamedTuple
 
-from helix_temporal.inspector.live_turn import LiveStatus
 from helix_temporal.models.checkpoints import RunStatus
 from helix_temporal.models.states import SessionStatus
 from helix_temporal.views.models import (
+    CallStatus,
     ConversationCall,
     ScheduleFacts,
     SessionOverview,
     SessionView,
     TurnAttempt,
 )
+from helix_temporal.views.words import (
+    CALL_WORDS,
+    RUN_WORDS,
+    Progress,
+    find_progress,
+    name_progress,
+    name_status,
+)
 
 Tone = Literal["calm", "good", "busy", "wait", "bad"]
-SESSION_WORDS: Final[dict[SessionStatus, tuple[str, Tone]]] = {
-    SessionStatus.ACTIVE: ("active", "good"),
-    SessionStatus.PAUSED: ("waiting", "wait"),
-    SessionStatus.INTERRUPTED: ("interrupted", "wait"),
-    SessionStatus.COMPLETED: ("completed", "calm"),
-    SessionStatus.FAILED: ("failed", "bad"),
+_SESSION_TONES: Final[dict[SessionStatus, Tone]] = {
+    SessionStatus.ACTIVE: "good",
+    SessionStatus.PAUSED: "wait",
+    SessionStatus.INTERRUPTED: "wait",
+    SessionStatus.COMPLETED: "calm",
+    SessionStatus.FAILED: "bad",
 }
-"""One word for each, in lists, in trees, on a session's page and in the filter."""
-_WAITING: Final = SESSION_WORDS[SessionStatus.PAUSED]
-_RUN_WORDS: Final[dict[RunStatus, tuple[str, Tone]]] = {
-    RunStatus.RUNNING: ("running", "busy"),
-    RunStatus.COMPLETED: ("completed", "calm"),
-    RunStatus.FAILED: ("failed", "bad"),
-    RunStatus.INTERRUPTED: ("interrupted", "wait"),
-    RunStatus.ABORTED: ("aborted", "bad"),
-    RunStatus.SUSPENDED_CLIENT_TOOL: ("waiting for an answer", "wait"),
-    RunStatus.SUSPENDED_AWAITING_CHILDREN: ("waiting for sub-agents", "wait"),
-    RunStatus.SUSPENDED_STEP_PARTIAL: ("waiting in a step", "wait"),
-    RunStatus.SUPERSEDED: ("superseded", "calm"),
+_PROGRESS_TONES: Final[dict[Progress, Tone]] = {"running": "busy", "waiting": "wait"}
+_RUN_TONES: Final[dict[RunStatus, Tone]] = {
+    RunStatus.RUNNING: "busy",
+    RunStatus.COMPLETED: "calm",
+    RunStatus.FAILED: "bad",
+    RunStatus.INTERRUPTED: "wait",
+    RunStatus.ABORTED: "bad",
+    RunStatus.SUSPENDED_CLIENT_TOOL: "wait",
+    RunStatus.SUSPENDED_AWAITING_CHILDREN: "wait",
+    RunStatus.SUSPENDED_STEP_PARTIAL: "wait",
+    RunStatus.SUPERSEDED: "calm",
 }
-_CALL_WORDS: Final[dict[str, tuple[str, Tone]]] = {
-    "running": ("running", "busy"),
-    "waiting": ("waiting", "wait"),
-    "done": ("done", "good"),
-    "failed": ("failed", "bad"),
-    "denied": ("denied", "bad"),
-    "expired": ("expired", "bad"),
-    "unanswered": ("no result", "wait"),
+_CALL_TONES: Final[dict[CallStatus, Tone]] = {
+    "running": "busy",
+    "waiting": "wait",
+    "done": "good",
+    "failed": "bad",
+    "denied": "bad",
+    "expired": "bad",
+    "unanswered": "wait",
 }
 OPEN_CALLS: Final = frozenset({"failed", "waiting", "denied", "expired"})
 """Calls that a page shows open: somebody has to look at them."""
@@ -56,7 +63,8 @@ class Mark(NamedTuple):
 
 def mark_session(overview: SessionOverview) -> Mark:
     """What a session is."""
-    return Mark("not known", "calm") if overview.status is None else Mark(*SESSION_WORDS[overview.status])
+    status = overview.status
+    return Mark(name_status(status), "calm" if status is None else _SESSION_TONES[status])
 
 
 def mark_now(session: SessionView) -> Mark:
@@ -64,29 +72,21 @@ def mark_now(session: SessionView) -> Mark:
     return mark_followed(session, find_progress(session))
 
 
-def find_progress(session: SessionView) -> LiveStatus:
-    """How far its turn is, by the stores."""
-    run = session.live_run
-    if run is not None and run.status is RunStatus.RUNNING:
-        return "running"
-    return "waiting" if run is not None or session.waiting else "idle"
-
-
-def mark_followed(session: SessionView, progress: LiveStatus) -> Mark:
+def mark_followed(session: SessionView, progress: Progress) -> Mark:
     """As `mark_now`, where the session's stream tells how far its turn is."""
     if progress == "idle":
         return mark_session(session.overview)
-    return Mark(*_RUN_WORDS[RunStatus.RUNNING]) if progress == "running" else Mark(*_WAITING)
+    return Mark(name_progress(session, progress), _PROGRESS_TONES[progress])
 
 
 def mark_run(attempt: TurnAttempt) -> Mark:
     """How far a run of a turn is."""
-    return Mark(*_RUN_WORDS[attempt.status])
+    return Mark(RUN_WORDS[attempt.status], _RUN_TONES[attempt.status])
 
 
 def mark_call(call: ConversationCall) -> Mark:
     """How far a tool call is."""
-    return Mark(*_CALL_WORDS[call.status])
+    return Mark(CALL_WORDS[call.status], _CALL_TONES[call.status])
 
 
 def is_open(call: ConversationCall) -> bool:

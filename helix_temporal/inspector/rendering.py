@@ -10,6 +10,7 @@ from markupsafe import Markup
 
 from helix_temporal.inspector import bars, formats, labels, marks, visible_text
 from helix_temporal.models import amounts
+from helix_temporal.views import words
 
 TEMPLATES: Final = Path(__file__).parent / "templates"
 
@@ -37,6 +38,7 @@ _GLOBALS: Final = {
     "bars": bars,
     "labels": labels,
     "marks": marks,
+    "words": words,
 }
 
 

@@ -405,6 +405,8 @@ class ConversationTurn(View):
             thread; None where neither tells (a page in the middle of a thread without runs).
         start, stop: Positions in the thread: of its first message on the page, and after its last one there.
         part_of_turn: Whether these are all of its messages.
+        messages: None where `session messages --json` tells of a run that left nothing in the thread: it is
+            the one in ``attempts``.
         attempts: Runs at this place, oldest first, also those that were thrown away; the newest 20.
         unfinished: It is under way, or waits.
         duration_ms: From the start of its kept run to its end; None where not known.

@@ -1,6 +1,7 @@
 """Every command, where something is wrong: it ends by a status of the table, and says why in a line."""
 
 import json
+import re
 from pathlib import Path
 from typing import Final
 
@@ -50,6 +51,14 @@ def test_without_stores_no_command_succeeds_or_crashes(arguments: list[str]) -> 
     assert found.exit_code in set(ExitStatus) - {ExitStatus.DONE}
     assert "Traceback" not in found.output
     assert isinstance(found.exception, SystemExit), found.exception
+
+
+@pytest.mark.parametrize("arguments", [*COMMANDS, ["inspect"]], ids=[*NAMES, "inspect"])
+def test_help_is_for_people_without_the_repository(arguments: list[str]) -> None:
+    """It had markup of docstrings, names of Python's types, and paths that an installed package lacks."""
+    shown = call(NOWHERE, *arguments, "--help")
+    assert shown.exit_code == 0
+    assert not re.search("``|<int|docs/", shown.stdout)
 
 
 AWAY: Final = [each for each in COMMANDS if each[0] in {"session", "thread", "cleanup", "sweep"}]

@@ -39,6 +39,20 @@ def test_a_terminal_cuts_the_last_column_alone(
     assert capsys.readouterr().out.splitlines()[1] == "an-id-of-18-letters  a title t…"
 
 
+@pytest.mark.parametrize("columns", ["20", "29", "80"])
+def test_a_narrow_terminal_damages_neither_numbers_nor_headings(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, columns: str
+) -> None:
+    """The mark of cutting stood behind values that were whole: ``RESULTS…``, ``1…``."""
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", columns)
+    Table("checkpoint", "results>").print_rows([["an-id-of-18-letters", 123_456_789_012]])
+    Table("checkpoint", "said").print_rows([["an-id-of-18-letters", "short"]])
+    shown = capsys.readouterr().out
+    assert "…" not in shown
+    assert all(each in shown for each in ("RESULTS", " 123456789012\n", "SAID", "  short\n"))
+
+
 def test_a_name_neither_adds_a_row_nor_acts(capsys: pytest.CaptureFixture[str]) -> None:
     """Titles and ids are a stranger's text."""
     Table("id", "title").print_rows([["a\nb", "\x1b[31m\u202ered"]])

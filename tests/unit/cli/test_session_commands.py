@@ -20,7 +20,7 @@ from helix_temporal.errors import StoreUnavailableError
 from helix_temporal.models.checkpoints import NewRun, RunChange, RunStatus
 from helix_temporal.models.states import SessionStatus
 from helix_temporal.models.stored_messages import EMPTY
-from helix_temporal.models.usage import ToolUsageEntry
+from helix_temporal.models.usage import TokenCounts, TokenUsageEntry, ToolUsageEntry
 from helix_temporal.stores.protocols.threads import FlushThread
 from helix_temporal.views import SessionViews
 from helix_temporal.views.models import SessionOverview
@@ -164,7 +164,7 @@ from helix_temporal.cli import main
 from helix_temporal.models.checkpoints import NewRun, RunChange, RunStatus
 from helix_temporal.models.states import SessionStatus
 from helix_temporal.models.stored_messages import EMPTY
-from helix_temporal.models.usage import ToolUsageEntry
+from helix_temporal.models.usage import TokenCounts, TokenUsageEntry, ToolUsageEntry
 from helix_temporal.views import SessionViews
 from helix_temporal.views.models import SessionOverview
 
@@ -431,6 +431,7 @@ def test_a_failed_call_of_an_aborted_turn_names_a_command_that_shows_it(tmp_path
     [
         (("calls", "--user", "ana"), "there is no session of user 'ana'; is the name right?"),
         (("calls", "--user", "anna", "--failed"), "no call has all that was asked for"),
+        (("calls", "--user", "anna", "--tag", "vup"), "no session has all that was asked for"),
         (("list", "--user", "ana"), "there is no session of user 'ana'; is the name right?"),
         (("list", "--user", "ana", "--all"), "there is no session of user 'ana'; is the name right?"),
         (("list", "--user", "anna", "--failed"), "no session has all that was asked for"),
@@ -452,6 +453,51 @@ def test_times_that_are_exchanged_are_refused(variables: dict[str, str], command
     found = call(variables, "session", command, "--since", "1h", "--until", "2h")
     assert (found.exit_code, found.stdout) == (2, "")
     assert "1h is not before 2h" in found.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "count"),
+    [
+        (["--tag", "vip"], 3),
+        (["--meta", "region=EU"], 3),
+        (["--tag", "vip", "--meta", "region=US"], 0),
+        (["--tag", "vip", "--tag", "new"], 0),
+    ],
+)
+def test_calls_are_found_by_what_their_session_has(
+    variables: dict[str, str], options: list[str], count: int
+) -> None:
+    """The page has these filters, and `session list` has."""
+    lines = call(variables, "session", "calls", *options, "--json").stdout.splitlines()
+    assert [json.loads(line)["session_id"] for line in lines] == ["order/7"] * count
+
+
+def test_calls_refuse_a_pair_that_is_none(variables: dict[str, str]) -> None:
+    """It is not ignored."""
+    found = call(variables, "session", "calls", "--meta", "region")
+    assert (found.exit_code, found.stdout) == (2, "")
+
+
+async def add_expensive_session(backends: Backends) -> None:
+    """A session whose one step took 1,690 tokens."""
+    await add_session(backends, "dear", *conversation())
+    await backends.usage.record_entry(
+        TokenUsageEntry(
+            id="model/a1",
+            session_id="dear",
+            timestamp=1,
+            model="m",
+            tokens=TokenCounts(prompt=1_600, completion=90),
+        )
+    )
+
+
+def test_a_tree_has_numbers_as_the_sums_have_them(tmp_path: Path) -> None:
+    """One and the same number was 1690 here and 1,690 there."""
+    variables = variables_of(tmp_path)
+    fill(variables, add_expensive_session)
+    assert " 1,690 " in call(variables, "session", "tree", "dear").stdout
+    assert " 1,690:" in call(variables, "session", "usage", "dear").stdout
 
 
 async def make_database(backends: Backends) -> None:

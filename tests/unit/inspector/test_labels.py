@@ -2,7 +2,6 @@
 
 from helix_temporal.inspector import labels
 from helix_temporal.models.checkpoints import RunStatus
-from helix_temporal.models.states import ErrorInfo
 from helix_temporal.views.children import MAX_CHILDREN
 from helix_temporal.views.models import ConversationPage, SessionView
 from tests.unit.inspector._shown import attempt, overview, turn
@@ -13,22 +12,6 @@ def test_a_session_is_called_by_what_people_know() -> None:
     assert labels.name_session(overview("s", title="Refund", agent="support")) == "Refund"
     assert labels.name_session(overview("s", agent="support")) == "s"
     assert labels.name_session(overview("s>a>x9", agent="clerk", parent_session_id="s")) == "clerk"
-
-
-def test_an_error_is_told_with_its_type_once() -> None:
-    """Some stores have the type in the message, some beside it."""
-    told = [
-        labels.describe_error(ErrorInfo(type=kind, message=message))
-        for kind, message in (("KeyError", "x"), ("", "KeyError: x"), ("KeyError", "KeyError: x"), ("A", ""))
-    ]
-    assert told == ["KeyError: x", "KeyError: x", "KeyError: x", "A"]
-
-
-def test_a_turn_that_was_taken_back_is_told_so() -> None:
-    """After a rewind each said "Discarded attempt … completed", and nothing said why."""
-    lost = attempt(kept=False, status=RunStatus.COMPLETED, reason="completed")
-    assert labels.find_reason(lost) == "taken back or lost later"
-    assert not labels.find_reason(attempt(status=RunStatus.COMPLETED, reason="completed"))
 
 
 def test_attempts_that_were_thrown_away_are_told_apart() -> None:
