@@ -36,7 +36,7 @@ class LiveStep:
 
 @dataclass(slots=True)
 class LiveCall:
-    """A tool call since its step; ``event``, with its value, is the last that its tool told of itself."""
+    """A tool call since its step; ``event``, with its value, is the last that its tool told while it ran."""
 
     call_id: str
     name: str
@@ -232,6 +232,7 @@ class LiveTurn:
     def _change_call(self, call_id: str, name: str, progress: CallProgress, error: str | None = None) -> None:
         call = self.calls.setdefault(call_id, LiveCall(call_id, name))
         call.name, call.progress, call.error = call.name or name, progress, error
+        call.event, call.event_value = "", None  # told of what it was at before
         while len(self.calls) > MAX_CALLS:
             del self.calls[next(iter(self.calls))]
         self._calls_changed = True

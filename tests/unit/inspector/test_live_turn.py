@@ -197,6 +197,16 @@ def test_chunks_of_a_later_version_change_nothing() -> None:
     assert take(LiveTurn(), unknown, streams.Custom(event_name="news")).step is None
 
 
+def test_a_tool_that_has_ended_is_not_told_with_its_progress() -> None:
+    """ "done, progress percent: 0" reads as one that is still at work."""
+    turn = LiveTurn()
+    take(turn, streams.ToolStart(tool_call_id="c", tool_name="look_up"))
+    take(turn, streams.Custom(event_name="progress", data={"percent": 0}, tool_call_id="c"))
+    changes = take(turn, streams.ToolEnd(tool_call_id="c"))
+    assert changes.calls is not None
+    assert [(each.progress, each.event, each.event_value) for each in changes.calls] == [("done", "", None)]
+
+
 def test_what_a_tool_tells_of_itself_is_shown_with_its_value() -> None:
     """How far a long one is; a large value is cut, as all of it comes again to whoever connects."""
     turn = LiveTurn()
