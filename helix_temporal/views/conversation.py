@@ -102,6 +102,7 @@ class SessionFacts:
         waiting: What the session waits for.
         outcomes: How calls that waited were answered, by what `WaitingFor.call_id` was.
         children: References to sub-agents' sessions.
+        ended_children: How sub-agents have ended whose results no step has taken yet, by their sessions' ids.
         live: A run is under way, so that calls without a result may be running.
         steps_before: Steps of the first turn that stand before a part that begins in its middle; None: not
             known.
@@ -112,6 +113,7 @@ class SessionFacts:
     waiting: Sequence[WaitingFor] = ()
     outcomes: Mapping[str, str] = field(default_factory=dict)
     children: Sequence[SubSessionRef] = ()
+    ended_children: Mapping[str, CallStatus] = field(default_factory=dict)
     live: bool = False
     steps_before: int | None = None
 
@@ -526,6 +528,9 @@ class _TurnBuilder:
             call.at,
             is_repeat=self._is_repeat(call),
         )
+        child = self._find_child(call, None, call.asked.stored.id)
+        if outcome is None and child is not None:
+            return self.facts.ended_children.get(child)
         return None if outcome is None else _ENDS.get(outcome)
 
     def _has_failed(self, call: _Call) -> bool:

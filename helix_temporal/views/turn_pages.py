@@ -9,6 +9,7 @@ from helix_temporal.models.states import SessionState, SubSessionRef
 from helix_temporal.models.stored_messages import Kind
 from helix_temporal.models.usage import UsageEntry, UsageQuery
 from helix_temporal.views.access import ViewedSessions
+from helix_temporal.views.children import find_ended_children
 from helix_temporal.views.conversation import (
     MessagesPart,
     SessionFacts,
@@ -223,13 +224,15 @@ async def read_session_facts(
         found = await find_thread(viewed.threads, state.messages_thread_id)
         waiting = await read_waits(viewed, state, found.facts, None)
     children = await read_children(viewed, state.session_id, part)
+    is_live = state.current_run_id is not None and at_end
     facts = SessionFacts(
         runs=runs,
         entries=entries,
         waiting=waiting,
         outcomes=list_outcomes(state),
         children=children,
-        live=state.current_run_id is not None and at_end,
+        ended_children=await find_ended_children(viewed, children) if is_live else {},
+        live=is_live,
         steps_before=await _count_steps_before(viewed, state, part, entries),
     )
     return facts, problem

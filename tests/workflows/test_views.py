@@ -43,6 +43,10 @@ CALLS: dict[str, tuple[ToolCall, ...]] = {
         ToolCall(id="c3", name="wipe", arguments={"what": "tape"}),
     ),
     "wipe": (ToolCall(id="c0", name="wipe", arguments={"what": "disk"}),),
+    "help and wipe": (
+        ToolCall(id="c0", name="helper", arguments={"task": "dig"}),
+        ToolCall(id="c1", name="wipe", arguments={"what": "disk"}),
+    ),
     "help": (ToolCall(id="c0", name="helper", arguments={"task": "dig"}),),
 }
 """What the model calls when a user says this."""
@@ -214,6 +218,16 @@ async def test_calls_that_ended_while_others_wait_say_how(lived: Lived) -> None:
         2,
         2,
     )
+
+
+async def test_a_sub_agent_that_ended_while_an_approval_waits_is_done(lived: Lived) -> None:
+    """Its own session says so; it was "running" for as long as nobody approved."""
+    assert await lived.ask("help and wipe") is AskStatus.SUSPENDED
+    assert await read_statuses(lived, ("done", "waiting"))
+    (wait,) = (await lived.views.get_session(lived.session_id)).waiting
+    handle = lived.served.sessions.session(lived.session_id)
+    await handle.submit_approval(ToolApproval(approval_id=wait.call_id, approved=True), wait=True)
+    assert await read_statuses(lived, ("done", "done"))
 
 
 async def read_statuses(lived: Lived, wanted: tuple[str, ...]) -> bool:
