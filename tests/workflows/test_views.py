@@ -207,6 +207,10 @@ async def test_calls_that_ended_while_others_wait_say_how(lived: Lived) -> None:
         ends = [await anext(each async for each in chunks if isinstance(each.chunk, ToolEnd)) for _ in "12"]
     told_ends = {each.chunk.tool_call_id for each in ends if isinstance(each.chunk, ToolEnd)}
     assert told_ends == {"c1", "c2"}
+    error = "The tool failed: tool 'broken': ValueError: no pump"
+    assert [each.call.error async for each in views.find_calls(failed=True)] == [error, error]
+    shown = (await views.read_turns(session_id)).turns[-1].messages[1].calls
+    assert [each.error for each in shown] == [None, error, None, None]
     disk, tape = (await views.get_session(session_id)).waiting
     handle = lived.served.sessions.session(session_id)
     await handle.submit_approval(ToolApproval(approval_id=disk.call_id, approved=False))
