@@ -116,12 +116,15 @@ class LocalAccess:
     def exchange_token(self, request: Request) -> Response | None:
         """A link with the token leads to the same page without it, and leaves a cookie; None: it has none.
 
+        Whoever has the cookie already is led there from a link with another token, too.
+
         Raises:
             HTTPException: 403: the token is another one.
         """
         if "token" not in request.query_params:
             return None
-        if not (_is_from_here(request) and self._has_token(request.query_params["token"])):
+        is_known = _is_from_here(request) and self._has_token(request.query_params["token"])
+        if not is_known and self(request) is None:
             raise HTTPException(403)
         rest = urlencode([pair for pair in request.query_params.multi_items() if pair[0] != "token"])
         path = request.scope["path"].replace("\\", "/")

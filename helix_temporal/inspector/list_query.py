@@ -1,6 +1,6 @@
 """The filter of a list, as it stands in an address: every view of it can be linked and shared."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final, get_args
@@ -12,9 +12,11 @@ from helix_temporal.models.states import SessionStatus
 from helix_temporal.views.filters import Need, SessionFilter
 
 FIELDS: Final = (
-    "user", "agent", "status", "tag", "meta", "since", "until", "when", "need", "roots", "parent",
-    "tool", "failed", "session",
+    "user", "agent", "status", "since", "until", "when", "need", "roots", "parent", "tool", "failed",
+    "session",
 )  # fmt: skip
+REPEATABLE: Final = ("tag", "meta")
+"""Given once for each value, as options of commands are: a value may have commas."""
 MAX_VALUE: Final = 600
 _FAILED: Final = {"1": True, "0": False}
 _STATUSES: Final = frozenset(each.value for each in SessionStatus)
@@ -26,12 +28,14 @@ class ListQuery:
 
     Attributes:
         values: As they were given, by the parameter's name.
+        repeated: Values of those parameters that may be given several times.
         sessions: Which sessions; ``until`` is left out where it is meant of calls.
         since, until: Milliseconds since 1970, from inclusive, to exclusive.
         problems: What could not be understood, a sentence each; the rest of the filter holds.
     """
 
     values: Mapping[str, str] = field(default_factory=dict)
+    repeated: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     sessions: SessionFilter = field(default_factory=SessionFilter)
     since: int | None = None
     until: int | None = None
@@ -41,16 +45,21 @@ class ListQuery:
         """A parameter as it was given, empty where it was not."""
         return self.values.get(name, "")
 
-    def pairs(self, **changed: str) -> dict[str, str]:
+    def list_given(self, name: str) -> tuple[str, ...]:
+        """All values of a parameter that may be given several times."""
+        return self.repeated.get(name, ())
+
+    def pairs(self, **changed: str) -> dict[str, str | tuple[str, ...]]:
         """The parameters of an address with this filter and some values changed; an empty one is left out."""
         if changed.get("when"):
             changed = {"since": "", "until": "", **changed}
-        return {name: value for name, value in {**self.values, **changed}.items() if value}
+        given: dict[str, str | tuple[str, ...]] = {**self.values, **self.repeated, **changed}
+        return {name: value for name, value in given.items() if value}
 
     @property
     def is_narrowed(self) -> bool:
         """Whether anything is filtered."""
-        return bool(self.values)
+        return bool(self.values or self.repeated)
 
     @property
     def failed(self) -> bool | None:
@@ -66,14 +75,16 @@ def read_query(params: QueryParams, now: int) -> ListQuery:
         now: Milliseconds since 1970.
     """
     values = {name: params[name].strip()[:MAX_VALUE] for name in FIELDS if params.get(name, "").strip()}
+    given = {name: _list_values(params, name) for name in REPEATABLE}
+    repeated = {name: each for name, each in given.items() if each}
     problems: list[str] = []
     since, until = _read_period(values, now, problems)
     wanted: dict[str, Any] = {
         "user_id": values.get("user"),
         "agent": values.get("agent"),
         "parent_session_id": values.get("parent"),
-        "tags": _split(values.get("tag", "")),
-        "metadata": _read_metadata(values.get("meta", ""), problems),
+        "tags": repeated.get("tag", ()),
+        "metadata": _read_metadata(repeated.get("meta", ()), problems),
         "roots": values.get("roots") == "1",
         "since": since,
         "until": until,
@@ -86,7 +97,7 @@ def read_query(params: QueryParams, now: int) -> ListQuery:
         _check(values["failed"], frozenset(_FAILED), "failed", problems)
     if need and _check(need, frozenset(get_args(Need)), "need", problems):
         wanted["need"] = need
-    return ListQuery(values, SessionFilter(**wanted), since, until, tuple(problems))
+    return ListQuery(values, repeated, SessionFilter(**wanted), since, until, tuple(problems))
 
 
 def widen_for_calls(query: ListQuery) -> SessionFilter:
@@ -119,20 +130,20 @@ def _read_time_of(text: str, name: str, now: datetime, problems: list[str]) -> i
         return None
 
 
-def _read_metadata(text: str, problems: list[str]) -> dict[str, str]:
+def _read_metadata(pairs: Sequence[str], problems: list[str]) -> dict[str, str]:
     found: dict[str, str] = {}
-    for pair in _split(text):
+    for pair in pairs:
         try:
             name, value = parse_pair(pair)
         except ValueError as error:
-            problems.append(f"metadata: {error}, several with commas between")
+            problems.append(f"metadata: {error}")
         else:
             found[name] = value.strip()
     return found
 
 
-def _split(text: str) -> tuple[str, ...]:
-    return tuple(each.strip() for each in text.split(",") if each.strip())
+def _list_values(params: QueryParams, name: str) -> tuple[str, ...]:
+    return tuple(each.strip()[:MAX_VALUE] for each in params.getlist(name) if each.strip())
 
 
 def _check(value: str, known: frozenset[str], name: str, problems: list[str]) -> bool:

@@ -203,6 +203,7 @@ class LiveConversation:
             return self._renderer.show_problem_of_thread(newest.problem)
         await self._check_shown(newest)
         under_way = labels.list_open(newest)
+        self._turn.follow_thread(under_way)
         try:
             ended = await self._list_ended(newest, {each.start for each in under_way})
         except _UnreadTurnsError as error:

@@ -3,14 +3,16 @@
 What is in the thread already is read from there: a chunk that tells of it only says that it is time to.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Final, Literal, cast
 
 from pydantic import JsonValue
 
 from helix_temporal.models import streams
 from helix_temporal.models.streams import ChunkBase
 from helix_temporal.models.waiting import name_failure
+from helix_temporal.views.models import ConversationTurn
 from helix_temporal.views.shortening import shorten_value
 from helix_temporal.views.words import Progress
 
@@ -36,7 +38,7 @@ class LiveStep:
 
 @dataclass(slots=True)
 class LiveCall:
-    """A tool call since its step; ``event``, with its value, is the last that its tool told of itself."""
+    """A tool call since its step; ``event``, with its value, is the last that its tool told while it ran."""
 
     call_id: str
     name: str
@@ -154,6 +156,21 @@ class LiveTurn:
             self._leave_turn("idle", LiveRun())
         self._set_status(status)
 
+    def follow_thread(self, turns: Iterable[ConversationTurn]) -> None:
+        """Take from the turns under way how their calls stand: the chunk of an end may come later.
+
+        One that waits stands there with what is wanted: here it would stand twice.
+        """
+        for call in (call for turn in turns for message in turn.messages for call in message.calls):
+            shown = self.calls.get(call.call_id)
+            if shown is None:
+                continue
+            if call.waiting is not None:
+                del self.calls[call.call_id]
+                self._calls_changed = True
+            elif call.result_due and shown.progress in {"asked", "running"}:
+                self._change_call(call.call_id, "", cast("CallProgress", call.status))
+
     def show_status_again(self) -> None:
         """Tell the status with the next changes, though it is the same."""
         self._shown_status = None
@@ -215,7 +232,8 @@ class LiveTurn:
                 self._stored = True
             case streams.ToolEnd():
                 ended = "done" if chunk.success else name_failure(chunk.error or "")
-                self._change_call(chunk.tool_call_id, "", ended, chunk.error)
+                if chunk.tool_call_id in self.calls:
+                    self._change_call(chunk.tool_call_id, "", ended, chunk.error)
                 # What is recorded of it says how it ended, before its result is in the thread.
                 self._stored = True
             case streams.SubAgentStart() if chunk.tool_call_id is not None:
@@ -232,6 +250,7 @@ class LiveTurn:
     def _change_call(self, call_id: str, name: str, progress: CallProgress, error: str | None = None) -> None:
         call = self.calls.setdefault(call_id, LiveCall(call_id, name))
         call.name, call.progress, call.error = call.name or name, progress, error
+        call.event, call.event_value = "", None  # told of what it was at before
         while len(self.calls) > MAX_CALLS:
             del self.calls[next(iter(self.calls))]
         self._calls_changed = True

@@ -28,8 +28,8 @@ _PARENTS: Final = 1_000
 def session_not_found_error(session_id: str) -> SessionNotFoundError:
     """The error for a session that is not there, and for one that the viewer may not see."""
     return SessionNotFoundError(
-        f"session {session_id!r} is not there: it was never begun, or was deleted, or is not yours to see; "
-        "check its id, and that the stores are those of its workers",
+        f"session {session_id!r} is not there: it was never begun, or no worker has begun it yet, or it was "
+        "deleted, or is not yours to see; check its id, and that the stores are those of its workers",
         session_id=session_id,
     )
 

@@ -14,6 +14,7 @@ from helix_temporal.models.usage import SubAgentUsageEntry, ToolUsageEntry, Usag
 from helix_temporal.views.access import ViewedSessions
 from helix_temporal.views.conversation import SessionFacts, build_conversation, find_kept_attempt
 from helix_temporal.views.filters import SessionFilter
+from helix_temporal.views.live import read_call_errors
 from helix_temporal.views.models import (
     FAILED_CALLS,
     ConversationCall,
@@ -314,12 +315,16 @@ class _CallSearch:
     async def _collect_facts(self, runs: Sequence[Run], entries: Sequence[UsageEntry]) -> SessionFacts:
         sessions = self.viewed.sessions
         children = () if sessions is None else await sessions.list_sub_session_refs(self.state.session_id)
+        is_live = any(run.run_id == self.state.current_run_id for run in runs)
+        has_failed = any(not each.success for each in entries if isinstance(each, ToolUsageEntry))
+        errors = await read_call_errors(self.viewed, self.state.session_id) if is_live and has_failed else {}
         return SessionFacts(
             runs=runs,
             entries=entries,
             children=children,
             outcomes=list_outcomes(self.state),
-            live=any(run.run_id == self.state.current_run_id for run in runs),
+            call_errors=errors,
+            live=is_live,
         )
 
     # -- by the thread

@@ -1,16 +1,24 @@
 """The sub-agents' sessions of a session: by its references, and by the list of the session store."""
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from helix_temporal.models.states import SubSessionRef
+from helix_temporal.models.states import SessionStatus, SubSessionRef
 from helix_temporal.models.store_calls import MAX_LIMIT, SessionQuery, SessionSummary
+from helix_temporal.session.projection import is_at_work
 from helix_temporal.stores.protocols.sessions import SessionStore
 from helix_temporal.views.access import ViewedSessions, overview_of
-from helix_temporal.views.models import SessionOverview
+from helix_temporal.views.models import CallStatus, SessionOverview
+from helix_temporal.views.problems import UNREADABLE
 
 MAX_CHILDREN: Final = 500
 """Of one session, and sessions of one tree, that are looked at."""
+_ENDS: Final[Mapping[SessionStatus, CallStatus]] = {
+    SessionStatus.COMPLETED: "done",
+    SessionStatus.FAILED: "failed",
+    SessionStatus.INTERRUPTED: "failed",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +70,24 @@ async def list_children(viewed: ViewedSessions, session_id: str) -> ChildSession
         else:
             found.hidden.append(name)
     return found
+
+
+async def find_ended_children(viewed: ViewedSessions, refs: Iterable[SubSessionRef]) -> dict[str, CallStatus]:
+    """How sub-agents have ended that their caller's references have at work: no step has taken their results.
+
+    One whose thread goes on over several calls has ended before: its end must be newer than its reference.
+    """
+    ended: dict[str, CallStatus] = {}
+    for ref in refs:
+        if viewed.sessions is None or ref.remote is not None or not is_at_work(ref):
+            continue
+        try:
+            state = await viewed.sessions.load_state(ref.sub_session_id)
+        except UNREADABLE:
+            continue
+        if state is not None and state.status in _ENDS and state.updated_at >= ref.updated_at:
+            ended[ref.sub_session_id] = _ENDS[state.status]
+    return ended
 
 
 async def _find_referred(viewed: ViewedSessions, ref: SubSessionRef) -> ChildSession | None:

@@ -102,6 +102,8 @@ class SessionFacts:
         waiting: What the session waits for.
         outcomes: How calls that waited were answered, by what `WaitingFor.call_id` was.
         children: References to sub-agents' sessions.
+        ended_children: How sub-agents have ended whose results no step has taken yet, by their sessions' ids.
+        call_errors: Why calls of the newest step have failed, by the provider's ids, as the stream tells.
         live: A run is under way, so that calls without a result may be running.
         steps_before: Steps of the first turn that stand before a part that begins in its middle; None: not
             known.
@@ -112,6 +114,8 @@ class SessionFacts:
     waiting: Sequence[WaitingFor] = ()
     outcomes: Mapping[str, str] = field(default_factory=dict)
     children: Sequence[SubSessionRef] = ()
+    ended_children: Mapping[str, CallStatus] = field(default_factory=dict)
+    call_errors: Mapping[str, str] = field(default_factory=dict)
     live: bool = False
     steps_before: int | None = None
 
@@ -496,7 +500,7 @@ class _TurnBuilder:
             result=result,
             result_position=None if call.answer is None else call.answer.position,
             result_due=waiting is None and self._is_under_way(call) and status != "running",
-            error=_error_of(call) if status == "failed" else None,
+            error=(_error_of(call) or self._find_live_error(call)) if status == "failed" else None,
             duration_ms=None if measured is None else duration_of(measured),
             sub_session_id=self._find_child(call, child, answer_id),
             waiting=waiting,
@@ -526,7 +530,17 @@ class _TurnBuilder:
             call.at,
             is_repeat=self._is_repeat(call),
         )
+        child = self._find_child(call, None, call.asked.stored.id)
+        if outcome is None and child is not None:
+            return self.facts.ended_children.get(child)
         return None if outcome is None else _ENDS.get(outcome)
+
+    def _find_live_error(self, call: _Call) -> str | None:
+        """Why a call has failed whose result is not in the thread; None where its id is another one's too."""
+        same = [each for each in self.calls.by_position[call.asked.position] if each.id == call.id]
+        if call.id is None or len(same) > 1 or not self._is_under_way(call):
+            return None
+        return self.facts.call_errors.get(call.id)
 
     def _has_failed(self, call: _Call) -> bool:
         found = self._find_end(call) if call.answer is None else self._status_of_answer(call, call.answer)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from helix_temporal.errors import (
+    HelixError,
     InvalidConfigError,
     StoreUnavailableError,
     StreamDroppedError,
@@ -15,7 +16,14 @@ from helix_temporal.errors import (
     StreamTruncatedError,
 )
 from helix_temporal.models.states import SessionState
-from helix_temporal.models.streams import StoredChunk, SubAgentEnd, SubAgentStart, to_bytes
+from helix_temporal.models.streams import (
+    StepStarted,
+    StoredChunk,
+    SubAgentEnd,
+    SubAgentStart,
+    ToolEnd,
+    to_bytes,
+)
 from helix_temporal.stores.protocols.streams import StreamStore
 from helix_temporal.stores.streams.turns import find_newest_turn
 from helix_temporal.views.access import ViewedSessions
@@ -25,6 +33,10 @@ _PAUSES: Final = (0.02, 0.05, 0.1, 0.1, 0.25)
 _PATIENCE: Final = 30.0
 """Seconds for which a store may be away: one that refuses at once is asked hundreds of times meanwhile."""
 _BEGIN: Final = b'"run_started"'
+_ERRORS_WITHIN: Final = 2.0
+"""Seconds that a page waits for errors that the stream alone tells."""
+_STEP: Final = b'"step_started"'
+_TOOL_END: Final = b'"tool_end"'
 _SUB_AGENT: Final = b'"subagent_'
 """Chunks are looked for by their bytes first: most are pieces of text, which nobody has to parse for this."""
 
@@ -61,6 +73,39 @@ async def find_live_place(viewed: ViewedSessions, session_id: str) -> int:
         return info.last_sequence
     begun = await _find_begin(viewed, store, state, state.current_run_id)
     return min(max(begun, info.first_sequence - 1), info.last_sequence)
+
+
+async def read_call_errors(viewed: ViewedSessions, session_id: str) -> dict[str, str]:
+    """Why calls of the newest step have failed, by the provider's ids; nothing where no stream tells.
+
+    Before the next step has their results no other store knows: usage, which outlives them, quotes none.
+    """
+    errors: dict[str, str] = {}
+    if viewed.streams is None:
+        return errors
+    try:
+        place = await find_live_place(viewed, session_id)
+        info = await viewed.streams.get_info(session_id)
+        if info is None or info.last_sequence <= place:
+            return errors
+        stream = _read_stream(viewed.streams, session_id, place)
+        async with asyncio.timeout(_ERRORS_WITHIN), contextlib.aclosing(stream) as chunks:
+            async for stored in chunks:
+                _note_error(errors, stored)
+                if stored.sequence >= info.last_sequence:
+                    break
+    except (HelixError, TimeoutError):
+        return {}
+    return errors
+
+
+def _note_error(errors: dict[str, str], stored: StoredChunk) -> None:
+    if _STEP in stored.body and isinstance(stored.chunk, StepStarted):
+        errors.clear()  # providers' ids come again in later steps
+    elif _TOOL_END in stored.body and isinstance(chunk := stored.chunk, ToolEnd):
+        errors.pop(chunk.tool_call_id, None)
+        if not chunk.success and chunk.error:
+            errors[chunk.tool_call_id] = chunk.error
 
 
 async def _find_begin(viewed: ViewedSessions, store: StreamStore, state: SessionState, run_id: str) -> int:

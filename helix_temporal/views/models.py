@@ -325,6 +325,7 @@ class ConversationCall(View):
         result_position: Of the message with the result.
         result_due: It has ended, and the turn goes on: its result goes to the model, and into the thread,
             with the next step.
+        error: Why it failed; of one whose result is due as far as its session's stream tells.
         duration_ms: Of the attempt of its tool that ended it, or of the sub-agent; None where nobody measured
             it.
         sub_session_id: Of the sub-agent that it called.

@@ -7,8 +7,9 @@ from helix_temporal.errors import InvalidRequestError, NotFoundError
 from helix_temporal.models.checkpoints import Run
 from helix_temporal.models.states import SessionState, SubSessionRef
 from helix_temporal.models.stored_messages import Kind
-from helix_temporal.models.usage import UsageEntry, UsageQuery
+from helix_temporal.models.usage import ToolUsageEntry, UsageEntry, UsageQuery
 from helix_temporal.views.access import ViewedSessions
+from helix_temporal.views.children import find_ended_children
 from helix_temporal.views.conversation import (
     MessagesPart,
     SessionFacts,
@@ -18,6 +19,7 @@ from helix_temporal.views.conversation import (
     list_entry_ids,
     number_turn,
 )
+from helix_temporal.views.live import read_call_errors
 from helix_temporal.views.models import (
     ConversationCall,
     ConversationMessage,
@@ -223,16 +225,31 @@ async def read_session_facts(
         found = await find_thread(viewed.threads, state.messages_thread_id)
         waiting = await read_waits(viewed, state, found.facts, None)
     children = await read_children(viewed, state.session_id, part)
+    is_live = state.current_run_id is not None and at_end
     facts = SessionFacts(
         runs=runs,
         entries=entries,
         waiting=waiting,
         outcomes=list_outcomes(state),
         children=children,
-        live=state.current_run_id is not None and at_end,
+        ended_children=await find_ended_children(viewed, children) if is_live else {},
+        call_errors=await _read_call_errors(viewed, state, part, entries) if is_live else {},
+        live=is_live,
         steps_before=await _count_steps_before(viewed, state, part, entries),
     )
     return facts, problem
+
+
+async def _read_call_errors(
+    viewed: ViewedSessions, state: SessionState, part: MessagesPart, entries: Sequence[UsageEntry]
+) -> dict[str, str]:
+    """Why calls of the newest message have failed, where usage says that one has."""
+    newest = f"tool/{part.messages[-1].id}." if part.messages else ""
+    failed = any(
+        isinstance(each, ToolUsageEntry) and each.id.startswith(newest) and not each.success
+        for each in entries
+    )
+    return await read_call_errors(viewed, state.session_id) if newest and failed else {}
 
 
 async def _count_steps_before(

@@ -43,6 +43,10 @@ CALLS: dict[str, tuple[ToolCall, ...]] = {
         ToolCall(id="c3", name="wipe", arguments={"what": "tape"}),
     ),
     "wipe": (ToolCall(id="c0", name="wipe", arguments={"what": "disk"}),),
+    "help and wipe": (
+        ToolCall(id="c0", name="helper", arguments={"task": "dig"}),
+        ToolCall(id="c1", name="wipe", arguments={"what": "disk"}),
+    ),
     "help": (ToolCall(id="c0", name="helper", arguments={"task": "dig"}),),
 }
 """What the model calls when a user says this."""
@@ -203,6 +207,10 @@ async def test_calls_that_ended_while_others_wait_say_how(lived: Lived) -> None:
         ends = [await anext(each async for each in chunks if isinstance(each.chunk, ToolEnd)) for _ in "12"]
     told_ends = {each.chunk.tool_call_id for each in ends if isinstance(each.chunk, ToolEnd)}
     assert told_ends == {"c1", "c2"}
+    error = "The tool failed: tool 'broken': ValueError: no pump"
+    assert [each.call.error async for each in views.find_calls(failed=True)] == [error, error]
+    shown = (await views.read_turns(session_id)).turns[-1].messages[1].calls
+    assert [each.error for each in shown] == [None, error, None, None]
     disk, tape = (await views.get_session(session_id)).waiting
     handle = lived.served.sessions.session(session_id)
     await handle.submit_approval(ToolApproval(approval_id=disk.call_id, approved=False))
@@ -214,6 +222,16 @@ async def test_calls_that_ended_while_others_wait_say_how(lived: Lived) -> None:
         2,
         2,
     )
+
+
+async def test_a_sub_agent_that_ended_while_an_approval_waits_is_done(lived: Lived) -> None:
+    """Its own session says so; it was "running" for as long as nobody approved."""
+    assert await lived.ask("help and wipe") is AskStatus.SUSPENDED
+    assert await read_statuses(lived, ("done", "waiting"))
+    (wait,) = (await lived.views.get_session(lived.session_id)).waiting
+    handle = lived.served.sessions.session(lived.session_id)
+    await handle.submit_approval(ToolApproval(approval_id=wait.call_id, approved=True), wait=True)
+    assert await read_statuses(lived, ("done", "done"))
 
 
 async def read_statuses(lived: Lived, wanted: tuple[str, ...]) -> bool:

@@ -109,6 +109,14 @@ async def test_another_token_is_refused(app: Starlette, token: str) -> None:
         assert (await stranger.get("/", headers={b"cookie": cookie})).status_code == 403
 
 
+async def test_a_wrong_link_does_not_lock_out_who_has_the_cookie(app: Starlette) -> None:
+    """A bookmark with the token of yesterday's inspector, opened in a browser that has today's."""
+    async with holding_link(app) as browser:
+        answer = await browser.get("/?user=jo&token=of-yesterday")
+        assert (answer.status_code, answer.headers["location"]) == (303, "/?user=jo")
+        assert (await browser.get("/")).status_code == 200
+
+
 async def test_the_link_leaves_a_cookie_and_leads_to_the_page_without_the_token(app: Starlette) -> None:
     """The token stays out of the history, of bookmarks and of what is copied from the address bar."""
     async with asking(app) as browser:

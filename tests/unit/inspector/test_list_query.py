@@ -14,7 +14,9 @@ DAY = 86_400_000
 def test_all_that_is_given_is_in_the_filter() -> None:
     """One that is dropped shows sessions that nobody asked for."""
     query = read_query(
-        QueryParams("user=jo&agent=support&status=failed&tag=vip,eu&meta=channel=web,order=47=11&roots=1"),
+        QueryParams(
+            "user=jo&agent=support&status=failed&tag=vip&tag=eu&meta=channel=web&meta=order=47=11&roots=1"
+        ),
         NOW,
     )
     assert query.problems == ()
@@ -80,6 +82,19 @@ def test_an_address_keeps_the_filter() -> None:
     assert query.pairs(failed="1") == {"user": "jo", "since": "2025-11-01", "failed": "1"}
     assert query.pairs(when="today") == {"user": "jo", "when": "today"}
     assert query.pairs(user="") == {"since": "2025-11-01"}
+
+
+def test_tags_and_metadata_are_taken_as_commands_take_them() -> None:
+    """A comma belongs to the value; several values are given one by one, and all links keep them."""
+    query = read_query(QueryParams("tag=c,d&tag=&tag=+e+&meta=order=1,2&meta=channel=web"), NOW)
+    assert query.sessions.tags == ("c,d", "e")
+    assert query.sessions.metadata == {"order": "1,2", "channel": "web"}
+    assert query.is_narrowed
+    assert query.pairs(user="jo") == {
+        "tag": ("c,d", "e"),
+        "meta": ("order=1,2", "channel=web"),
+        "user": "jo",
+    }
 
 
 def test_a_value_of_failed_that_is_none_is_told() -> None:

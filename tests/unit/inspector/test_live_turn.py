@@ -16,6 +16,12 @@ from helix_temporal.inspector.rendering import render_macro
 from helix_temporal.models import streams
 from helix_temporal.models.streams import ChunkBase
 from helix_temporal.models.waiting import DENIED, NO_ANSWER
+from helix_temporal.views.models import (
+    ConversationCall,
+    ConversationMessage,
+    ConversationTurn,
+    WaitingFor,
+)
 
 
 def piece(text: str, message_id: str | None = "m1") -> ChunkBase:
@@ -195,6 +201,42 @@ def test_chunks_of_a_later_version_change_nothing() -> None:
     """A worker may be newer than the inspector."""
     unknown = streams.UnknownChunk(type="hologram")
     assert take(LiveTurn(), unknown, streams.Custom(event_name="news")).step is None
+
+
+def test_calls_stand_as_in_the_thread_above_them() -> None:
+    """A sub-agent that has ended was "running" below, and so was the question that waited above."""
+    turn = LiveTurn()
+    take(turn, streams.ToolStart(tool_call_id="c0", tool_name="research"))
+    take(turn, streams.ToolStart(tool_call_id="c1", tool_name="ask_user"))
+    take(turn, streams.ToolStart(tool_call_id="c2", tool_name="slow"))
+    wait = WaitingFor(call_id="c1_a1", tool="ask_user", kind="client")
+    stored = ConversationMessage(
+        message_id="a1",
+        position=1,
+        role="assistant",
+        calls=(
+            ConversationCall(call_id="c0", name="research", position=1, status="done", result_due=True),
+            ConversationCall(call_id="c1", name="ask_user", position=1, status="waiting", waiting=wait),
+            ConversationCall(call_id="c2", name="slow", position=1, status="running"),
+        ),
+    )
+    turn.follow_thread([ConversationTurn(start=0, stop=2, messages=(stored,))])
+    calls = turn.pop_changes().calls
+    assert calls is not None
+    assert [(each.name, each.progress) for each in calls] == [("research", "done"), ("slow", "running")]
+    # Its end is told by a chunk as well, with the next step.
+    changes = take(turn, streams.ToolEnd(tool_call_id="c1"))
+    assert (changes.calls, changes.stored) == (None, True)
+
+
+def test_a_tool_that_has_ended_is_not_told_with_its_progress() -> None:
+    """A progress of 0 percent beside "done" reads as one that is still at work."""
+    turn = LiveTurn()
+    take(turn, streams.ToolStart(tool_call_id="c", tool_name="look_up"))
+    take(turn, streams.Custom(event_name="progress", data={"percent": 0}, tool_call_id="c"))
+    changes = take(turn, streams.ToolEnd(tool_call_id="c"))
+    assert changes.calls is not None
+    assert [(each.progress, each.event, each.event_value) for each in changes.calls] == [("done", "", None)]
 
 
 def test_what_a_tool_tells_of_itself_is_shown_with_its_value() -> None:

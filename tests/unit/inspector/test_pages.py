@@ -4,6 +4,7 @@ import asyncio
 import html
 import re
 from collections.abc import AsyncIterator
+from decimal import Decimal
 
 import httpx
 import pytest
@@ -15,6 +16,7 @@ from helix_temporal.inspector.pages import calls
 from helix_temporal.inspector.pages.errors import choose_words
 from helix_temporal.models.checkpoints import RunStatus
 from helix_temporal.models.states import SessionStatus
+from helix_temporal.models.usage import CustomUsageEntry
 from helix_temporal.stores.memory.usage import MemoryUsage
 from helix_temporal.stores.sessions import RowSessions
 from tests._sessions import memory_place
@@ -278,6 +280,35 @@ async def test_a_session_that_is_not_there_is_told(browser: httpx.AsyncClient) -
     page = await browser.get("/sessions/gone")
     assert page.status_code == 404
     assert "session &#39;gone&#39; is not there" in page.text
+    assert "no worker has begun it yet" in page.text
+
+
+async def test_a_tag_with_a_comma_is_found_and_another_one_can_be_added(
+    scene: Scene, browser: httpx.AsyncClient
+) -> None:
+    """As by the command; the comma was taken for the end of the tag, and no session matched."""
+    await scene.begin("s", tags=("c,d", "e"))
+    await scene.begin("other", tags=("c", "d"))
+    page = (await browser.get("/?tag=c%2Cd")).text
+    assert "/sessions/s" in page
+    assert "/sessions/other" not in page
+    assert re.findall(r'<input name="tag" value="([^"]*)"', page) == ["c,d", ""]
+    page = (await browser.get("/?tag=c%2Cd&tag=e")).text
+    assert "/sessions/s" in page
+    assert re.search(r'href="/calls\?[^"]*tag=c%2Cd&amp;tag=e', page)
+    assert "/sessions/s" not in (await browser.get("/?tag=c%2Cd&tag=f")).text
+
+
+async def test_an_amount_of_ones_own_is_told_with_its_key(scene: Scene, browser: httpx.AsyncClient) -> None:
+    """The name of the tool that recorded it stood below "Unit"."""
+    await scene.begin("s")
+    fee = CustomUsageEntry(
+        id="fee", session_id="s", timestamp=1, metric="fee", key="pay", amount=Decimal("0.02"), unit="USD"
+    )
+    await scene.stores.usage.record_entry(fee)
+    page = (await browser.get("/sessions/s/usage")).text
+    assert '<th scope="col">Key</th>' in page
+    assert '<td data-label="Key">pay</td>' in page
 
 
 async def test_a_store_that_hangs_is_not_told_as_no_call(

@@ -17,7 +17,7 @@ from helix_temporal.errors import (
 )
 from helix_temporal.models.checkpoints import NewRun, RunChange, RunStatus
 from helix_temporal.models.states import SessionState
-from helix_temporal.models.streams import RunEnded, RunStarted, StoredChunk, TextChunk
+from helix_temporal.models.streams import RunEnded, RunStarted, StepStarted, StoredChunk, TextChunk, ToolEnd
 from helix_temporal.views import live
 from helix_temporal.views.access import ViewedSessions
 from helix_temporal.views.sessions import SessionViews
@@ -77,6 +77,22 @@ async def test_a_turn_whose_begin_nobody_noted_is_found(stores: Backends) -> Non
     await begin_run(stores, 2)
     await say(stores, "new", turn=2, ends=False)
     assert await SessionViews(stores).find_live_place("s") == 3
+
+
+async def test_errors_of_calls_are_those_of_the_newest_step(stores: Backends) -> None:
+    """Providers' ids come again in each step; a call that was tried again and worked has none."""
+    assert stores.streams is not None
+    viewed = ViewedSessions(stores, None)
+    assert await live.read_call_errors(viewed, "s") == {}
+    await begin_run(stores, 1)
+    await say(stores, "one", ends=False)
+    writer = await stores.streams.create_writer("s", agent_id="r1")
+    await writer.write(ToolEnd(tool_call_id="c0", success=False, error="of the step before"))
+    await writer.write(StepStarted(step_id="2", message_id="m2"))
+    for call_id, error in (("c1", "no order"), ("c2", "a reset")):
+        await writer.write(ToolEnd(tool_call_id=call_id, success=False, error=error))
+    await writer.write(ToolEnd(tool_call_id="c2"))
+    assert await live.read_call_errors(viewed, "s") == {"c1": "no order"}
 
 
 async def test_an_idle_session_is_followed_from_its_end(stores: Backends) -> None:
