@@ -67,10 +67,10 @@ T = TypeVar("T")
 
 _log: Final = logging.getLogger(__name__)
 _WHERE: Final = {
-    "redis": "redis_url",
-    "postgres": "postgres_dsn",
-    "sqlite": "data_directory",
-    "s3": "s3_endpoint",
+    "redis": "HELIX_REDIS_URL",
+    "postgres": "HELIX_POSTGRES_DSN",
+    "sqlite": "HELIX_DATA_DIRECTORY",
+    "s3": "HELIX_S3_ENDPOINT",
 }
 
 
@@ -82,7 +82,7 @@ def _name_setting_in_errors(kind: str) -> Iterator[None]:
     except StoreUnavailableError as error:
         if kind not in _WHERE:
             raise
-        raise StoreUnavailableError(f"{error}; see the setting {_WHERE[kind]}") from error
+        raise StoreUnavailableError(f"{error}; see {_WHERE[kind]}") from error
 
 
 _PROBED: Final = "probed-by-helix-health"
@@ -178,7 +178,8 @@ class Backends:
         payloads: PayloadStore = hot_payloads
         if self.blobs is None and settings.archive == "required":
             raise InvalidConfigError(
-                "archive is 'required', and there is no cold tier: set s3_bucket or cold_directory"
+                "HELIX_ARCHIVE is 'required', and there is no cold tier: set HELIX_S3_BUCKET or"
+                " HELIX_COLD_DIRECTORY"
             )
         self._guarded = None if self.blobs is None else GuardedBlobs(self.blobs)
         if self._guarded is not None:
@@ -375,7 +376,9 @@ class Backends:
             StoreUnavailableError: A store answered for none of many threads; sweep again.
         """
         if self.tiered is None:
-            raise InvalidConfigError("there is no archive to sweep into: set s3_bucket or cold_directory")
+            raise InvalidConfigError(
+                "there is no archive to sweep into: set HELIX_S3_BUCKET or HELIX_COLD_DIRECTORY"
+            )
         return await sweep_threads(self.hot, self.threads, SweepInput(evict=evict, parallel=parallel))
 
     async def find_unanswered(self, within: float, *, every: bool = False) -> dict[str, str]:

@@ -103,12 +103,12 @@ def _connection_error(settings: Settings, error: RuntimeError) -> HelixError:
     where, how = settings.temporal_address, "with" if settings.temporal_tls else "without"
     if any(each in str(error) for each in _REFUSALS):
         return InvalidConfigError(
-            f"Temporal at {where} takes no connection {how} TLS and with this key: see the settings "
-            f"temporal_tls and temporal_api_key ({error})"
+            f"Temporal at {where} takes no connection {how} TLS and with this key: see "
+            f"HELIX_TEMPORAL_TLS and HELIX_TEMPORAL_API_KEY ({error})"
         )
     return StoreUnavailableError(
-        f"Temporal at {where} does not answer; is it running? It was asked {how} TLS. See the settings "
-        f"temporal_address and temporal_tls ({error})"
+        f"Temporal at {where} does not answer; is it running? It was asked {how} TLS. See "
+        f"HELIX_TEMPORAL_ADDRESS and HELIX_TEMPORAL_TLS ({error})"
     )
 
 

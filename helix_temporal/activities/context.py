@@ -28,6 +28,7 @@ from helix_temporal.agents.context import (
 )
 from helix_temporal.errors import InvalidMessageError
 from helix_temporal.models.agents import ModelRequest, ModelResponse
+from helix_temporal.models.base import only_set
 from helix_temporal.models.messages import (
     Finish,
     GivenContext,
@@ -43,6 +44,7 @@ from helix_temporal.models.stored_messages import EMPTY, Head, StoredMessage
 from helix_temporal.session.record import Summary
 from helix_temporal.stores.protocols.hot import StepView
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadStore
+from helix_temporal.stores.usage import sum_costs
 from helix_temporal.telemetry import metrics
 from helix_temporal.telemetry.spans import Stopwatch
 
@@ -141,7 +143,7 @@ class Summaries:
     ) -> Found:
         """A new summary, or the present one if that fails, whatever the reason."""
         thread_id, epoch = step.thread_id, step.request.epoch
-        used: list[Usage] = []
+        paid: list[ModelResponse] = []
         text = None if present is None else present.text
         start = 0 if present is None else present.upto.position
         try:
@@ -153,17 +155,17 @@ class Summaries:
                     asked = summary_question(text, said, left_out=0 if at else left_out)
                     step_key = f"{thread_id}/{step.request.epoch}/summary/{upto.position}/{at}"
                     response = await _request_summary(step, compaction, asked, step_key)
-                    used.append(response.usage or Usage())
+                    paid.append(response)
                     text = _text_of(response, compaction)
         except CODE_ERRORS as error:  # whatever it is, the turn does not depend on it
             if is_cancellation(error):
                 raise
             _log.warning("thread %r: no summary up to %d: %s", thread_id, upto.position, type(error).__name__)
             metrics.SUMMARY_FAILURES.add(agent=step.agent.name)
-            return Found(present, _sum_usage(used))
+            return Found(present, _sum_usage(paid))
         if text is None:
             return Found(present)
-        return Found(Summary(text=text, upto=upto), _sum_usage(used))
+        return Found(Summary(text=text, upto=upto), _sum_usage(paid))
 
     async def _read_newest_messages(
         self, thread_id: str, epoch: int, start: int, stop: int
@@ -222,10 +224,13 @@ def _text_of(response: ModelResponse, compaction: Compaction) -> str:
     return cut_text(text, compaction.max_bytes)
 
 
-def _sum_usage(used: Sequence[Usage]) -> SummaryUsage | None:
+def _sum_usage(paid: Sequence[ModelResponse]) -> SummaryUsage | None:
     """What these calls used together, under a name of its own; None for nothing."""
-    total = sum(used, start=Usage())
-    return None if total == Usage() else SummaryUsage(id=new_id(), used=total)
+    total = sum((each.usage or Usage() for each in paid), start=Usage())
+    cost = sum_costs(each.cost_usd for each in paid)
+    if cost is None and total == Usage():
+        return None
+    return SummaryUsage(id=new_id(), used=total, **only_set(cost_usd=cost))
 
 
 def find_valid_summary(summary: Summary | None, window: Window) -> Summary | None:

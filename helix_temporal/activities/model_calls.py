@@ -81,6 +81,7 @@ def _build_answer(response: ModelResponse, message_id: str, given: Given) -> Mes
         tool_calls=tuple(response.tool_calls),
         usage=response.usage if summary is None else (response.usage or Usage()) + summary.used,
         summary_usage=summary,
+        cost_usd=response.cost_usd,
         finish=None if response.finish in _USUAL else response.finish,
         given=given.told,
         provider=response.provider,

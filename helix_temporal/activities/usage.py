@@ -16,7 +16,7 @@ from helix_temporal.activities._runtime import raise_application_errors, schedul
 from helix_temporal.activities.step_facts import step_number
 from helix_temporal.agents import Agent, Model, StreamingModel, ToolOutcome
 from helix_temporal.errors import HelixError, InvalidIdError, InvalidRequestError
-from helix_temporal.models.base import Amount, Name, wall_clock_ms
+from helix_temporal.models.base import Amount, Name, only_set, only_truthy, wall_clock_ms
 from helix_temporal.models.foreign_rows import is_foreign
 from helix_temporal.models.handles import ModelCalls
 from helix_temporal.models.ids import CallKey
@@ -381,19 +381,22 @@ def _of_answer(
 ) -> list[UsageEntry]:
     """The model call that gave the answer, and the summary that was made for it."""
     used, summary = answer.usage, answer.summary_usage
-    if used is None:
+    if used is None and answer.cost_usd is None:
         return []
+    used = used or Usage()
     about = _common_fields(request, agent.name, number, "agent", agent.name)
     name, took = name_of_model(agent.model), round(seconds * 1000)
+    known = only_truthy(duration_ms=took) | only_set(cost_usd=answer.cost_usd)
     if summary is None:
-        return _build_token_entry(f"step/{answer.id}", name, used, about, took)
-    own = _build_token_entry(f"step/{answer.id}", name, used - summary.used, about, took)
+        return _build_token_entry(f"step/{answer.id}", name, used, about, **known)
+    own = _build_token_entry(f"step/{answer.id}", name, used - summary.used, about, **known)
     return [*own, *_of_summary(agent, request, summary, number)]
 
 
 def _of_summary(agent: Agent, request: RunStepInput, summary: SummaryUsage, number: int) -> list[UsageEntry]:
     about = _common_fields(request, agent.name, number, "agent", agent.name)
-    return _build_token_entry(f"summary/{summary.id}", name_of_summary_model(agent), summary.used, about)
+    name, known = name_of_summary_model(agent), only_set(cost_usd=summary.cost_usd)
+    return _build_token_entry(f"summary/{summary.id}", name, summary.used, about, **known)
 
 
 # -- entries
@@ -424,7 +427,7 @@ def _build_tool_entry(result_id: str, call: str, about: dict[str, Any], **how: A
 
 
 def _build_token_entry(
-    entry_id: str, model: str, used: Usage, about: dict[str, Any], duration_ms: int = 0
+    entry_id: str, model: str, used: Usage, about: dict[str, Any], **known: Any
 ) -> list[UsageEntry]:
     counts = TokenCounts(
         prompt=used.input_tokens,
@@ -433,8 +436,7 @@ def _build_token_entry(
         cached=used.cached_read_tokens,
         cache_write=used.cached_write_tokens,
     )
-    took = {"duration_ms": duration_ms} if duration_ms else {}
-    return _build_entry(TokenUsageEntry, id=entry_id, model=model, tokens=counts, **took, **about)
+    return _build_entry(TokenUsageEntry, id=entry_id, model=model, tokens=counts, **known, **about)
 
 
 def _build_entry(kind: Callable[..., UsageEntry], **fields: Any) -> list[UsageEntry]:

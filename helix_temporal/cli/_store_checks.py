@@ -84,7 +84,7 @@ def check_database_exists(settings: Settings) -> None:
     """
     if is_database_missing(settings):
         raise InvalidConfigError(
-            f"there is no database at {settings.sqlite_file}; HELIX_DATA_DIRECTORY names the directory"
+            f"there is no database at {settings.sqlite_file}; see HELIX_DATA_DIRECTORY and HELIX_NAME"
         )
 
 

@@ -32,7 +32,7 @@ def print_turn(turn: ConversationTurn, *, whole: bool = False) -> None:
     print_heading(describe_turn(turn))
     for attempt in turn.attempts:
         if not attempt.kept:
-            print_text(describe_lost(attempt), indent=2)
+            print_lost(attempt, indent=2)
     for message in turn.messages:
         _print_message(message, whole=whole)
     print_text("")
@@ -61,7 +61,14 @@ def describe_turn(turn: ConversationTurn) -> str:
     return " · ".join(parts)
 
 
-def describe_lost(attempt: TurnAttempt) -> str:
+def print_lost(attempt: TurnAttempt, *, indent: int = 0) -> None:
+    """Print a run whose messages are not in the thread, with what was asked, where that is known."""
+    print_text(_describe_lost(attempt), indent=indent)
+    for said in attempt.asked:
+        print_text(f"asked: {said}", indent=indent + 2)
+
+
+def _describe_lost(attempt: TurnAttempt) -> str:
     """A run whose messages are not in the thread: why, and what it used all the same."""
     why = find_reason(attempt)
     tokens = sum(call.tokens.total for call in attempt.model_calls)

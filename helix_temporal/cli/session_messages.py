@@ -15,10 +15,9 @@ from helix_temporal.cli._output import (
     print_json_line,
     print_note,
     print_output,
-    print_text,
 )
 from helix_temporal.cli._session_reads import SessionId, read_sessions, warn_of_problem
-from helix_temporal.cli.conversation_text import describe_lost, print_turn
+from helix_temporal.cli.conversation_text import print_lost, print_turn
 from helix_temporal.cli.live_silence import note_silence
 from helix_temporal.cli.live_text import LiveText
 from helix_temporal.cli.session_outputs import (
@@ -140,7 +139,7 @@ def _print_page(page: ConversationPage, *, as_json: bool, whole: bool = False) -
         if as_json:
             print_json_line(make_lost_turn(attempt))
         else:
-            print_text(describe_lost(attempt))
+            print_lost(attempt)
     sys.stdout.flush()
 
 
@@ -285,6 +284,6 @@ def _print_turn_list(found: TurnList) -> None:
         for turn in found.turns
     )
     for attempt in found.lost:
-        print_text(describe_lost(attempt))
+        print_lost(attempt)
     if found.before is not None:
         print_note(f"more: --before {found.before}")

@@ -8,9 +8,10 @@ from typing import Any
 from pydantic import Field
 
 from helix_temporal.models.streams import StoredChunk
+from helix_temporal.stores.usage import sum_costs
 from helix_temporal.views.conversation import find_kept_attempt
 from helix_temporal.views.models import ConversationTurn, Millis, ShownTokens, ThreadPlace, TurnAttempt, View
-from helix_temporal.views.usage import add_tokens, sum_costs
+from helix_temporal.views.usage import add_tokens
 
 
 class TurnLine(View):

@@ -32,7 +32,7 @@ async def check_temporal(client: Client) -> None:
         if _is_silence(error):
             where = client.service_client.config.target_host
             raise StoreUnavailableError(
-                f"Temporal at {where} does not answer ({error.status.name}); see the setting temporal_address"
+                f"Temporal at {where} does not answer ({error.status.name}); see HELIX_TEMPORAL_ADDRESS"
             ) from error
 
 

@@ -124,7 +124,7 @@ def _is_member_name(token: str, name: str) -> bool:
 
 Row = dict[str, Any]
 
-_FIELDS: Final = ("name", "usage", "summary_usage", "finish", "given", "provider", "metadata")
+_FIELDS: Final = ("name", "usage", "summary_usage", "cost_usd", "finish", "given", "provider", "metadata")
 _SIGNATURE: Final = "c2tpcF90aG91Z2h0X3NpZ25hdHVyZV92YWxpZGF0b3I="
 """Stands for the signature of a call that another provider's model made: Gemini refuses calls without."""
 

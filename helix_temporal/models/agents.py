@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Literal
 
 from pydantic import Field, JsonValue, model_validator
 
 from helix_temporal.errors import InvalidMessageError
-from helix_temporal.models.base import JsonObject, WireModel, check_text
+from helix_temporal.models.base import Cost, JsonObject, WireModel, check_text
 from helix_temporal.models.ids import Id
 from helix_temporal.models.messages import Finish, Message, ToolCall, Usage
 from helix_temporal.models.states import Text, TracingContext
@@ -126,6 +127,10 @@ class ModelRequest:
     tracing_context: TracingContext | None = None
 
 
+class _Priced(WireModel):
+    cost_usd: Cost | None
+
+
 @dataclass(frozen=True, slots=True)
 class ModelResponse:
     """A model's answer; its message gets its id from us.
@@ -137,6 +142,8 @@ class ModelResponse:
         provider: What the provider's adapter needs back unchanged with the message.
         stop_reason: Why the model stopped, in the provider's words.
         finish: The same in ours; None is for models that do not say.
+        cost_usd: What the call cost, in US dollars: a Decimal, no float.  None where the model does not know
+            it, as those of this package.
     """
 
     content: str | list[JsonObject] = ""
@@ -145,6 +152,11 @@ class ModelResponse:
     provider: JsonObject = field(default_factory=dict)
     stop_reason: str | None = None
     finish: Finish | None = None
+    cost_usd: Decimal | None = None
+
+    def __post_init__(self) -> None:
+        """Check the cost while the model's own code runs, whose mistake it would be."""
+        _Priced(cost_usd=self.cost_usd)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ import orjson
 from pydantic import BeforeValidator, Field, JsonValue, ValidationError
 
 from helix_temporal.errors import ArchiveCorruptError, InvalidMessageError, TooLargeError
-from helix_temporal.models.base import CheckedObject, JsonObject, WireModel, canonical_json, check_json
+from helix_temporal.models.base import CheckedObject, Cost, JsonObject, WireModel, canonical_json, check_json
 from helix_temporal.models.ids import Id
 from helix_temporal.models.limits import MAX_MESSAGE_BYTES
 from helix_temporal.models.states import SessionProperties
@@ -59,6 +59,7 @@ class SummaryUsage(WireModel):
 
     id: Id
     used: Usage
+    cost_usd: Cost | None = None
 
 
 class GivenSummary(WireModel):
@@ -172,6 +173,7 @@ class Message(WireModel):
         usage: What the model call that made an assistant message used, with what it cost to sum up the
             turns that it was not given.
         summary_usage: That part of ``usage``, where there was one.
+        cost_usd: What that model call cost, without the summary, where its model told it.
         finish: Why it stopped, where that was neither ``stop`` nor ``tool_calls``.
         given: What the model was given that made an assistant message, where a step has told it.
         format: Format of a foreign row, such as ``openai-agents/1``; ``content`` is its raw text.  Of the
@@ -189,6 +191,7 @@ class Message(WireModel):
     is_error: bool = False
     usage: Usage | None = None
     summary_usage: SummaryUsage | None = None
+    cost_usd: Cost | None = None
     finish: Finish | None = None
     given: GivenContext | None = None
     format: str | None = None

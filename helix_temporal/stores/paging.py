@@ -143,6 +143,10 @@ async def _extend_on(
 
 
 _MOST: Final = 4096
+_NO_CURSOR: Final = (
+    "cursor: not one that this store gave out; pass next_cursor of the page before, unchanged and with the"
+    " same filter, or begin without a cursor"
+)
 
 
 def encode_cursor(scope: str, order: int, key: str) -> str:
@@ -157,18 +161,18 @@ def decode_cursor(scope: str, cursor: str) -> tuple[int, str]:
         InvalidCursorError: It is no cursor, or one of another list or order.
     """
     if len(cursor) > _MOST:
-        raise InvalidCursorError("cursor: not one that this store gave out")
+        raise InvalidCursorError(_NO_CURSOR)
     try:
         found = orjson.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
     except (ValueError, binascii.Error):
-        raise InvalidCursorError("cursor: not one that this store gave out") from None
+        raise InvalidCursorError(_NO_CURSOR) from None
     match found:
         case [str() as made_for, int() as order, str() as key] if not isinstance(order, bool):
             if made_for != scope:
                 raise InvalidCursorError("cursor: it belongs to another list or order; start that one anew")
             if not -(2**63) <= order < 2**63:
-                raise InvalidCursorError("cursor: not one that this store gave out")
+                raise InvalidCursorError(_NO_CURSOR)
             with contextlib.suppress(InvalidMessageError):
                 check_text(key, "cursor")
                 return order, key
-    raise InvalidCursorError("cursor: not one that this store gave out")
+    raise InvalidCursorError(_NO_CURSOR)

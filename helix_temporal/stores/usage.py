@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from decimal import Context, Decimal
+from functools import reduce
 from typing import Final, get_args
 
 from pydantic import TypeAdapter, ValidationError
@@ -221,6 +222,12 @@ def exact_sum(one: int | Decimal, other: int | Decimal) -> int | Decimal:
     return _EXACT.add(Decimal(one), Decimal(other))
 
 
+def sum_costs(costs: Iterable[Decimal | None]) -> Decimal | None:
+    """The exact sum of those that are known; None where none is."""
+    known = [each for each in costs if each is not None]
+    return reduce(_EXACT.add, known) if known else None
+
+
 _Counts = dict[str, int]
 
 
@@ -243,8 +250,7 @@ class _Sums:
             counts = entry.tokens.model_dump()
             _add_counts(self.tokens, counts)
             _add_counts(self.by_model.setdefault(entry.model, {}), counts)
-            if entry.cost_usd is not None:
-                self.cost = _EXACT.add(self.cost or Decimal(0), entry.cost_usd)
+            self.cost = sum_costs((self.cost, entry.cost_usd))
         elif isinstance(entry, ToolUsageEntry):
             _add_call(entry, self.tools, self.by_tool.setdefault(entry.tool_name, {}))
         elif isinstance(entry, SubAgentUsageEntry):

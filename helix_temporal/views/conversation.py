@@ -18,6 +18,7 @@ from helix_temporal.models.stored_messages import Kind, StoredMessage
 from helix_temporal.models.turns import starts_in
 from helix_temporal.models.usage import SubAgentUsageEntry, UsageEntry
 from helix_temporal.models.waiting import find_waiting_call, name_failure
+from helix_temporal.stores.usage import sum_costs
 from helix_temporal.views.foreign_calls import find_arguments, find_result
 from helix_temporal.views.models import (
     FAILED_CALLS,
@@ -38,7 +39,6 @@ from helix_temporal.views.usage import (
     add_tokens,
     duration_of,
     status_of_entry,
-    sum_costs,
     tokens_of_message,
 )
 

@@ -272,6 +272,8 @@ class TurnAttempt(View):
         kept: Its messages are in the thread; False: it was aborted, cut or taken back.
         start: Position in the thread before it.
         workflow_id, workflow_run_id: Of the execution that ran it, for Temporal's page.
+        asked: In a conversation, of one that failed or was aborted and is not in the thread: what the user
+            said, 2,000 characters of all together; nothing where the stream does not have it any more.
     """
 
     run_id: str
@@ -287,6 +289,7 @@ class TurnAttempt(View):
     workflow_id: str | None = None
     workflow_run_id: str | None = None
     model_calls: tuple[ModelCall, ...] = ()
+    asked: tuple[str, ...] = ()
 
     @property
     def is_gone(self) -> bool:

@@ -11,6 +11,7 @@ from helix_temporal.models.usage import ToolUsageEntry, UsageEntry, UsageQuery
 from helix_temporal.views.access import ViewedSessions
 from helix_temporal.views.children import find_ended_children
 from helix_temporal.views.conversation import (
+    Conversation,
     MessagesPart,
     SessionFacts,
     attempt_of,
@@ -20,6 +21,7 @@ from helix_temporal.views.conversation import (
     number_turn,
 )
 from helix_temporal.views.live import read_call_errors
+from helix_temporal.views.lost_questions import add_questions
 from helix_temporal.views.models import (
     ConversationCall,
     ConversationMessage,
@@ -63,6 +65,7 @@ async def read_turns(
     found = await read_part(viewed.threads, thread_id, before=before, after=after, turns=turns)
     facts, problem = await read_session_facts(viewed, state, found.part)
     made = build_conversation(found.part, facts)
+    made = await add_questions(viewed, state.session_id, made, facts.runs)
     shown = await hide_sessions(viewed, made.turns)
     return page_of(state, found, shown, made.lost, found.problem or problem)
 
@@ -116,6 +119,7 @@ async def read_turn(
     found = await read_part(viewed.threads, thread_id, before=before, after=place, turns=1)
     facts, problem = await read_session_facts(viewed, state, found.part)
     made = build_conversation(found.part, facts, most=None)
+    made = await add_questions(viewed, state.session_id, made, facts.runs)
     is_part = _is_part_of(made.turns, start)
     if not is_part and found.problem is None:
         raise InvalidRequestError(
@@ -164,7 +168,9 @@ async def find_lost_attempt(viewed: ViewedSessions, state: SessionState, number:
     if run is None:
         return None
     entries = await viewed.usage.get_entries(state.session_id, run_id=run.run_id, limit=_ENTRIES)
-    return attempt_of(run, RecordedUsage.of(entries), kept=run.status.live)
+    attempt = attempt_of(run, RecordedUsage.of(entries), kept=run.status.live)
+    told = await add_questions(viewed, state.session_id, Conversation((), (attempt,)), [run])
+    return told.lost[0]
 
 
 async def find_turn_number(viewed: ViewedSessions, state: SessionState, position: int) -> int | None:

@@ -21,7 +21,7 @@ from helix_temporal.models.usage import (
 from helix_temporal.models.waiting import DENIED
 from helix_temporal.session.record import SessionRecord
 from helix_temporal.stores.protocols.usage import UsageStore
-from helix_temporal.stores.usage import MOST_ENTRIES, roll_up, sub_session_ids
+from helix_temporal.stores.usage import MOST_ENTRIES, roll_up, sub_session_ids, sum_costs
 from helix_temporal.views.access import ViewedSessions
 from helix_temporal.views.models import CallStatus, ModelCall, ShownTokens, ToolSums, UsageSums
 
@@ -206,12 +206,6 @@ def add_tokens(one: ShownTokens, other: ShownTokens) -> ShownTokens:
     return ShownTokens(
         **{name: getattr(one, name) + getattr(other, name) for name in ShownTokens.model_fields}
     )
-
-
-def sum_costs(costs: Iterable[Decimal | None]) -> Decimal | None:
-    """The sum of those that are known; None where none is."""
-    known = [each for each in costs if each is not None]
-    return sum(known, Decimal()) if known else None
 
 
 def add_usage(one: UsageSums, other: UsageSums) -> UsageSums:

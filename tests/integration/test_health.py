@@ -313,7 +313,7 @@ async def test_a_worker_that_waits_for_long_says_so_now_and_then(
         assert all(later - earlier > 1.4 for earlier, later in pairwise(times))
         assert "for 0 s" not in said[0]
         assert "which is away, for " in said[1]
-        assert "see the setting redis_url" in said[1]
+        assert "see HELIX_REDIS_URL" in said[1]
         site.proxies["redis"].refuse(False)
         await site.wait_for("/readyz", 200)
 

@@ -68,7 +68,7 @@ async def test_threads_that_another_store_has_taken_over_are_told_of(
     after = Backends(Settings(data_directory=tmp_path, thread_store="memory"))
     await after.check()
     await after.close()
-    assert "the store of data_directory holds threads, which are not seen" in caplog.text
+    assert "the store of HELIX_DATA_DIRECTORY holds threads, which are not seen" in caplog.text
 
 
 async def test_a_damaged_database_that_is_not_used_stops_no_worker(
@@ -83,7 +83,7 @@ async def test_a_damaged_database_that_is_not_used_stops_no_worker(
     )
     await backends.check()
     await backends.close()
-    assert "whether the store of data_directory holds threads cannot be told" in caplog.text
+    assert "whether the store of HELIX_DATA_DIRECTORY holds threads cannot be told" in caplog.text
 
 
 async def test_a_database_keeps_threads_and_payloads_without_redis(postgres_dsn: str) -> None:
@@ -202,7 +202,7 @@ async def test_a_server_that_does_not_answer_is_named_with_its_setting(setting: 
     """Whoever starts the worker knows where to look, and no password is in it."""
     backends = Backends(Settings(**NOWHERE[setting]))
     try:
-        with pytest.raises(StoreUnavailableError, match=f"see the setting {setting}$") as raised:
+        with pytest.raises(StoreUnavailableError, match=f"see HELIX_{setting.upper()}$") as raised:
             await backends.check()
     finally:
         await backends.close()

@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from helix_temporal.agents import (
     ScriptedModel,
 )
 from helix_temporal.agents.context import CHUNK_BYTES, transcript_chunks, transcript_line
-from helix_temporal.errors import InvalidConfigError, StoreUnavailableError
+from helix_temporal.errors import InvalidConfigError, InvalidRequestError, StoreUnavailableError
 from helix_temporal.models import messages
 from helix_temporal.models.messages import Finish, Message, ToolCall, Usage
 from helix_temporal.models.steps import RunStepInput, RunStepResult, StepInput
@@ -108,12 +109,13 @@ class Talk:
             answer = self.summed(len(self.sums))
             if isinstance(answer, ModelResponse):
                 return answer
-            return ModelResponse(content=await answer if asyncio.iscoroutine(answer) else answer, usage=used)
+            text = await answer if asyncio.iscoroutine(answer) else answer
+            return ModelResponse(content=text, usage=used, cost_usd=Decimal("0.0000001"))
         self.given = request.messages
         if self.silent:
             self.silent = False
             raise StoreUnavailableError("the provider is down")
-        return ModelResponse(content=f"a{self.turns}", usage=used)
+        return ModelResponse(content=f"a{self.turns}", usage=used, cost_usd=Decimal("0.0123"))
 
     async def turn(self, text: str | None = None) -> RunStepResult:
         """One turn; it is tried again once."""
@@ -154,6 +156,14 @@ class Talk:
         entries = await self.usage.get_entries("t")
         kinds = Counter(entry.id.partition("/")[0] for entry in entries)
         return {**kinds, "tokens": sum(entry.tokens.prompt for entry in entries if entry.kind == "tokens")}
+
+    async def costs(self) -> dict[str, list[str]]:
+        """What the usage store knows of the costs of answers and summaries."""
+        found: dict[str, list[str]] = {}
+        for entry in await self.usage.get_entries("t"):
+            assert entry.kind == "tokens"
+            found.setdefault(entry.id.partition("/")[0], []).append(f"{entry.cost_usd:f}")
+        return found
 
     async def summary(self) -> Summary | None:
         """What is stored."""
@@ -288,6 +298,45 @@ async def test_what_a_store_that_was_away_missed_is_made_good_by_the_next_attemp
     talk.usage.away = False
     await talk.again()
     assert await talk.counted() == {"step": 3, "summary": 1, "tokens": 4}
+
+
+async def test_what_a_model_says_of_its_costs_is_recorded_exactly() -> None:
+    """Nobody else knows the price; the answer's and the summary's are told apart, as their tokens are."""
+    talk = Talk(Compaction(at_messages=4, keep_turns=1))
+    await talk.talk(3)
+    assert await talk.costs() == {"step": ["0.0123"] * 3, "summary": ["0.0000001"]}
+    rollup = await talk.usage.get_rollup("t")
+    assert rollup is not None
+    assert rollup.cost_usd == Decimal("0.0369001")
+
+
+async def test_costs_that_a_store_missed_are_made_good_by_the_next_attempt() -> None:
+    """They are in the thread with the answer: an invoice is not too low because a worker died."""
+    talk = Talk(Compaction(at_messages=4, keep_turns=1))
+    await talk.talk(2)
+    talk.usage.away = True
+    await talk.turn()
+    talk.usage.away, talk.stepper = False, talk.worker()
+    await talk.again()
+    assert await talk.costs() == {"step": ["0.0123"] * 3, "summary": ["0.0000001"]}
+
+
+async def test_a_call_whose_tokens_nobody_knows_may_have_a_cost() -> None:
+    """Some providers bill by the call."""
+    talk = Talk(None)
+    talk.agents = AgentRegistry(
+        [Agent(name="a", model=ScriptedModel([ModelResponse("A", cost_usd=Decimal(2))]))]
+    )
+    talk.stepper = talk.worker()
+    await talk.turn()
+    assert await talk.costs() == {"step": ["2"]}
+
+
+@pytest.mark.parametrize("bad", [0.5, Decimal(-1), Decimal("NaN")])
+def test_a_cost_that_is_no_exact_amount_is_refused_where_it_is_made(bad: Any) -> None:
+    """A float would be rounded in sums; the mistake is the model's."""
+    with pytest.raises(InvalidRequestError, match="cost_usd"):
+        ModelResponse("A", cost_usd=bad)
 
 
 async def test_a_summary_names_the_model_that_made_it() -> None:

@@ -17,6 +17,7 @@ from helix_temporal.backends import Backends
 from helix_temporal.blobs.s3 import S3Blobs
 from helix_temporal.client import workflow_id
 from helix_temporal.devstack import S3Endpoint
+from helix_temporal.errors import ModelRequestError
 from helix_temporal.models.checkpoints import RunStatus
 from helix_temporal.models.messages import ToolCall, Usage
 from helix_temporal.models.sessions import AskStatus, SessionOptions
@@ -58,6 +59,8 @@ class Model:
     async def generate(self, request: ModelRequest) -> ModelResponse:
         """An answer, always at the same price."""
         last, used = request.messages[-1], Usage(input_tokens=10, output_tokens=3)
+        if last.text == "fail":
+            raise ModelRequestError("no such model")
         calls = CALLS.get(last.text, ()) if last.role == "user" else ()
         return ModelResponse("" if calls else f"re: {last.text}", tool_calls=calls, usage=used)
 
@@ -415,3 +418,10 @@ async def take_image(lived: Lived) -> dict[str, Any]:
     await blobs.close()
     assert len(image) > 10
     return image
+
+
+async def test_a_message_whose_model_call_failed_is_shown(lived: Lived) -> None:
+    """The error alone does not say what brought it about, and nothing of the turn is in the thread."""
+    assert await lived.ask("fail") is AskStatus.FAILED
+    page = await lived.views.read_turns(lived.session_id)
+    assert [(each.turn, each.asked) for each in page.lost] == [(4, ("fail",))]

@@ -32,7 +32,7 @@ def shape_of(row: Mapping[str, Any]) -> str:
 EXTRAS: Final = "helix"
 """The member of a row that we wrote, for what its envelope has no place for."""
 _EXTRA: Final = frozenset(
-    {"content", "name", "usage", "summary_usage", "finish", "given", "provider", "metadata"}
+    {"content", "name", "usage", "summary_usage", "cost_usd", "finish", "given", "provider", "metadata"}
 )
 
 

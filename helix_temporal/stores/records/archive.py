@@ -256,7 +256,7 @@ def _pack_row(pack: str, content: PackContent, begun: int) -> SessionRow:
 def _require_packs(store: SessionStoreBase) -> RecordPacks:
     if store.packs is None:
         raise InvalidConfigError(
-            "records can't be archived: there is no archive; set s3_bucket or cold_directory"
+            "records can't be archived: there is no archive; set HELIX_S3_BUCKET or HELIX_COLD_DIRECTORY"
         )
     return store.packs
 

@@ -2,9 +2,13 @@
 
 import contextlib
 from collections.abc import AsyncGenerator
+from typing import Final
 
 from helix_temporal.models.streams import RunStarted, StoredChunk
 from helix_temporal.stores.protocols.streams import StreamStore
+
+_BEFORE_BEGIN: Final = 20
+"""Chunks that may stand between the place where a run was recorded and its begin."""
 
 
 async def find_newest_turn(store: StreamStore, session_id: str) -> int | None:
@@ -27,6 +31,27 @@ async def find_turn_of_message(store: StreamStore, session_id: str, message_id: 
         async for place, turn in beginnings:
             if message_id in turn.message_ids:
                 return place
+    return None
+
+
+async def find_begin_of_run(
+    store: StreamStore, session_id: str, run_id: str, start_sequence: int
+) -> RunStarted | None:
+    """The begin of a run whose chunks come after a sequence; None where that is not kept."""
+    info = await store.get_info(session_id)
+    if info is None or not info.first_sequence <= start_sequence + 1 <= info.last_sequence:
+        return None
+    last = min(info.last_sequence, start_sequence + _BEFORE_BEGIN)
+    reader = await store.create_resumable_reader(session_id, after_sequence=start_sequence)
+    if reader is None:
+        return None
+    async with contextlib.aclosing(reader):
+        async for stored in reader:
+            chunk = stored.chunk
+            if isinstance(chunk, RunStarted) and chunk.agent_id == run_id:
+                return chunk
+            if stored.sequence >= last:
+                break
     return None
 
 

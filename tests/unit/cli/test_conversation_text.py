@@ -95,6 +95,13 @@ def test_a_run_that_was_thrown_away_is_told_with_its_reason(capsys: pytest.Captu
     )
 
 
+def test_what_was_asked_in_a_run_that_was_thrown_away_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    """It is in no message; another line of it must not look like one of ours."""
+    lost = TurnAttempt(run_id="r1", turn=2, status=RunStatus.FAILED, kept=False, asked=("Where\nis it?", "?"))
+    print_turn(a_turn(user("Hi"), attempts=(lost,)))
+    assert capsys.readouterr().out.splitlines()[2:5] == ["    asked: Where", "    is it?", "    asked: ?"]
+
+
 def test_a_turn_that_was_taken_back_is_told_so(capsys: pytest.CaptureFixture[str]) -> None:
     """After a rewind it was "discarded, completed (completed)", and nothing said why."""
     lost = TurnAttempt(

@@ -94,6 +94,26 @@ def test_no_command_that_reads_makes_a_database(arguments: list[str], tmp_path: 
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_database_of_another_deployment_that_is_not_there_is_told_with_its_name(
+    file: str, tmp_path: Path
+) -> None:
+    """The directory is right, and the name is not: whoever looks at that alone finds nothing wrong."""
+    place = variables_of(tmp_path / "data")
+    assert call(place, "session", "import", file).exit_code == 0
+    found = call({**place, "HELIX_NAME": "other"}, "session", "list")
+    assert (found.exit_code, found.stdout) == (2, "")
+    assert "see HELIX_DATA_DIRECTORY and HELIX_NAME" in found.stderr
+
+
+def test_a_cursor_that_is_none_says_what_to_pass(file: str, tmp_path: Path) -> None:
+    """A cursor is typed off, or cut by a terminal: the list can be begun again."""
+    place = variables_of(tmp_path / "data")
+    assert call(place, "session", "import", file).exit_code == 0
+    found = call(place, "session", "list", "--cursor", "7")
+    assert found.exit_code == 2
+    assert "pass next_cursor of the page before, unchanged and with the same filter" in found.stderr
+
+
 def test_an_import_says_that_it_makes_a_database(file: str, tmp_path: Path) -> None:
     """To restore into a new place is right; to misspell the old one shall be seen."""
     place = variables_of(tmp_path / "new")

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -190,6 +191,7 @@ OURS = [
         content=[messages.thinking_part("Hm."), messages.text_part("I look.")],
         tool_calls=(ToolCall(id="c1", name="look", arguments={"z": 1}), ToolCall(id="c2", name="hear")),
         usage=Usage(input_tokens=3, output_tokens=4),
+        cost_usd=Decimal("0.0123"),
         provider={"anthropic": {"raw": ["x"], "of": "y"}},
     ),
     Message(id="r1", role="tool", content=[messages.text_part("sun"), IMAGE], tool_call_id="c1", name="look"),
