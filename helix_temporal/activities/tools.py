@@ -198,12 +198,14 @@ class ToolRunner:
             failure = _describe_attempt(error, text, number)
             # Of an attempt that has timed out, the next one tells how the call ended.
             if _is_last(tool, failure, number) and await is_current_attempt():
-                async with self._used.recording_failed_tool(request, time.monotonic() - began):
+                async with self._used.recording_failed_tool(request, time.monotonic() - began, number):
                     await live.tell_end(ToolOutcome(tell_tool_failure(text), is_error=True))
             raise failure from None
         took = time.monotonic() - began
         current = await is_current_attempt(took)
-        async with self._used.recording_tool(request, outcome, took, counts, current=current):
+        async with self._used.recording_tool(
+            request, outcome, took, counts, attempts=number, current=current
+        ):
             result = await self._keep_result(tool, request, outcome)
             if current:
                 await live.tell_end(outcome)

@@ -198,6 +198,7 @@ class UsageLog:
         seconds: float,
         counts: "ToolCounts | None" = None,
         *,
+        attempts: int = 1,
         current: bool = True,
     ) -> AbstractAsyncContextManager[None]:
         """Record a tool that has run for so long, and what it counted itself, while its result is kept.
@@ -205,14 +206,16 @@ class UsageLog:
         Of an attempt that has timed out (``current`` is false) what its models used: that was paid for.
         """
         own = [] if counts is None else counts.build_entries(request)
-        entries = [*_of_tool(request, outcome, seconds), *own]
+        entries = [*_of_tool(request, outcome, seconds, attempts), *own]
         if not current:
             entries = [each for each in entries if isinstance(each, TokenUsageEntry)]
         return self._record_alongside(request.session_id, entries)
 
-    def recording_failed_tool(self, request: ToolInput, seconds: float) -> AbstractAsyncContextManager[None]:
+    def recording_failed_tool(
+        self, request: ToolInput, seconds: float, attempts: int
+    ) -> AbstractAsyncContextManager[None]:
         """Record a tool whose last attempt has failed, after so long: its error is not held up by it."""
-        failed = _of_tool(request, ToolOutcome("", is_error=True), seconds)
+        failed = _of_tool(request, ToolOutcome("", is_error=True), seconds, attempts)
         return self._record_alongside(request.session_id, failed, _SHORT_PATIENCE)
 
     @contextlib.asynccontextmanager
@@ -365,12 +368,19 @@ def _of_results(request: RunStepInput | EndTurnInput, agent: str, step: int) -> 
     return entries
 
 
-def _of_tool(request: ToolInput, outcome: ToolOutcome, seconds: float) -> list[UsageEntry]:
-    """A tool that has run, and what it used of models."""
+def _of_tool(request: ToolInput, outcome: ToolOutcome, seconds: float, attempts: int) -> list[UsageEntry]:
+    """A tool that has run, at the last of so many attempts for so long, and what it used of models."""
     about = _common_fields(request, request.agent, request.step, "tool", request.tool)
     result_id = CallKey.parse(request.key).result_id
     took = max(round(seconds * 1000), 1)  # 0 is that nobody measured it
-    ran = _build_tool_entry(result_id, request.call.id, about, success=not outcome.is_error, duration_ms=took)
+    ran = _build_tool_entry(
+        result_id,
+        request.call.id,
+        about,
+        success=not outcome.is_error,
+        duration_ms=took,
+        attempts=attempts,
+    )
     if outcome.usage is None:
         return ran
     return [*ran, *_build_token_entry(f"tool-tokens/{result_id}", request.tool, outcome.usage, about)]

@@ -234,7 +234,8 @@ class ToolOutcome:
     """What becomes of a tool call.
 
     Attributes:
-        content: What the model is told: text or parts.
+        content: What the model is told: what the tool would return without an outcome, or parts of a
+            message, objects that each have a ``type``.
         is_error: The tool failed, and ``content`` says how.
         rewind: Take back the turn's steps and ask the model again.
         wait: End the turn here; somebody will send a message later.
@@ -244,7 +245,7 @@ class ToolOutcome:
             of the state with the turn, in the order of the calls.
     """
 
-    content: str | list[JsonObject] = ""
+    content: Any = ""
     is_error: bool = False
     rewind: bool = False
     wait: bool = False
@@ -422,42 +423,59 @@ def tool(
 
 
 def _to_outcome(result: Any, name: str) -> ToolOutcome:
-    if isinstance(result, ToolOutcome):
-        return _checked_outcome(result, name)
-    if isinstance(result, str):
-        check_json(result, f"tool {name!r}: $")
-        return ToolOutcome(result)
+    if not isinstance(result, ToolOutcome):
+        return ToolOutcome(_to_text(result, name))
+    _check_usage(result, name)
+    to_content = _to_json if _are_parts(result.content) else _to_text
+    return replace(result, content=to_content(result.content, name), state=_copy_state(result, name))
+
+
+def _to_text(result: Any, name: str) -> str:
+    """What a tool gave, as the model reads it: text as it is, all else as JSON."""
+    value = _to_json(result, name)
+    return value if isinstance(result, str) else dump_json(value).decode()
+
+
+def _to_json(result: Any, name: str) -> Any:
     try:
-        value = to_jsonable_python(result)
+        value = result if isinstance(result, str) else to_jsonable_python(result)
     except (PydanticSerializationError, RecursionError, ValueError) as error:
         raise InvalidMessageError(
             f"tool {name!r} returned {type(result).__name__}, which JSON can't hold: {str(error)[:200]}"
         ) from error
     check_json(value, f"tool {name!r}: $")
-    return ToolOutcome(dump_json(value).decode())
+    return value
 
 
-def _checked_outcome(outcome: ToolOutcome, name: str) -> ToolOutcome:
-    """The outcome if it can be kept, with tuples of its state as lists.
+def _are_parts(content: Any) -> bool:
+    """Whether these are parts of a message: other objects no adapter would show the model."""
+    return isinstance(content, list) and content != [] and all(map(_is_part, content))
+
+
+def _is_part(each: Any) -> bool:
+    return isinstance(each, dict) and isinstance(each.get("type"), str)
+
+
+def _check_usage(outcome: ToolOutcome, name: str) -> None:
+    usage: object = outcome.usage
+    if usage is not None and not isinstance(usage, Usage):
+        raise InvalidMessageError(f"tool {name!r}: usage: Usage expected, got {type(usage).__name__}")
+
+
+def _copy_state(outcome: ToolOutcome, name: str) -> JsonObject | None:
+    """The changes of the state as JSON has them: tuples are lists.
 
     Raises:
-        InvalidMessageError: A field is of another type, or no JSON.
+        InvalidMessageError: They are no dictionary, or no JSON.
     """
-    content: object = outcome.content
-    state, usage, where = outcome.state, outcome.usage, f"tool {name!r}:"
-    if not isinstance(content, str) and not (
-        isinstance(content, list) and all(isinstance(each, dict) for each in content)
-    ):
-        what = type(content).__name__
-        raise InvalidMessageError(f"{where} content: text, or a list of objects (parts) expected, got {what}")
-    check_json(content, f"{where} $")
-    if usage is not None and not isinstance(usage, Usage):
-        raise InvalidMessageError(f"{where} usage: Usage expected, got {type(usage).__name__}")
+    state: object = outcome.state
     if state is None:
-        return outcome
+        return None
+    where = f"tool {name!r}: state"
     if not isinstance(state, Mapping):
-        raise InvalidMessageError(f"{where} state: a dictionary expected, got {type(state).__name__}")
-    return replace(outcome, state=copy_json(state, f"{where} state"))
+        raise InvalidMessageError(f"{where}: a dictionary expected, got {type(state).__name__}")
+    changes: JsonObject = copy_json(state, where)
+    return changes
 
 
 _ASK_USER: Final = "Ask the user, and wait for the answer. Use it only where you cannot go on without it."

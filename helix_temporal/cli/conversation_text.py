@@ -118,6 +118,8 @@ def _print_call(call: ConversationCall, *, whole: bool) -> None:
     facts = [CALL_WORDS[call.status]]
     if call.duration_ms is not None:
         facts.append(format_duration(call.duration_ms))
+    if call.attempts > 1:
+        facts.append(count_of(call.attempts, "attempt"))
     if call.sub_session_id:
         facts.append(f"session {call.sub_session_id}")
     if call.result_due:

@@ -8,6 +8,7 @@ import typer
 
 from helix_temporal.cli._output import (
     AsJson,
+    count_of,
     fold_text,
     format_json,
     format_time,
@@ -112,6 +113,8 @@ async def _describe_nothing(views: SessionViews, wanted: SessionFilter) -> str:
 def _print_call(found: FoundCall) -> None:
     call = found.call
     facts = [format_time(found.at), call.name, CALL_WORDS[call.status], format_duration(call.duration_ms)]
+    if call.attempts > 1:
+        facts.append(count_of(call.attempts, "attempt"))
     print_heading("  ".join(each for each in facts if each != NOTHING))
     turn = "" if found.turn is None else f", turn {found.turn}"
     user = "" if found.user_id is None else f", user {found.user_id}"

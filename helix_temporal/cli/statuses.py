@@ -36,7 +36,8 @@ class ExitStatus(IntEnum):
         DONE: All of it is done; also where the reader of a pipe has had enough.
         FAILED: It failed in a way that no other status names.
         USAGE: Arguments, options or ``HELIX_…`` variables are not right; nothing was done.
-        PARTLY: Some of it is done, some failed; what failed is named on standard error.
+        PARTLY: Some of it is done, some failed; what failed is named on standard error.  Of ``doctor``: there
+            are warnings, and nothing failed.
         NOT_FOUND: What was named is not there.
         REFUSED: What is stored forbids it: a hold, a fence, a lock, an id that is taken.
         DAMAGED: What was named is damaged.

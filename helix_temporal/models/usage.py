@@ -100,7 +100,8 @@ class ToolUsageEntry(_Entry):
     """One tool call.
 
     Attributes:
-        duration_ms: How long its tool ran; 0 where that is not known.
+        duration_ms: How long its tool ran, of several attempts the last; 0 where that is not known.
+        attempts: How often its tool was tried; 1 also where nobody counted.
         error: ``models.waiting.DENIED`` where somebody denied the call.
     """
 
@@ -111,6 +112,7 @@ class ToolUsageEntry(_Entry):
     tool_call_id: Label = ""
     success: Annotated[bool, Field(strict=True)] = True
     duration_ms: Count = 0
+    attempts: SmallCount = 1
     error: Text = ""
 
 

@@ -376,6 +376,7 @@ class _CallSearch:
             status=status_of_entry(entry),
             error=None if own is None else own.error or None,
             duration_ms=duration_of(entry),
+            attempts=1 if own is None else own.attempts,
             sub_session_id=entry.sub_session_id if isinstance(entry, SubAgentUsageEntry) else None,
         )
         return FoundCall(

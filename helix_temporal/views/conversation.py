@@ -502,6 +502,7 @@ class _TurnBuilder:
             result_due=waiting is None and self._is_under_way(call) and status != "running",
             error=(_error_of(call) or self._find_live_error(call)) if status == "failed" else None,
             duration_ms=None if measured is None else duration_of(measured),
+            attempts=1 if entry is None else entry.attempts,
             sub_session_id=self._find_child(call, child, answer_id),
             waiting=waiting,
             cut=cut + result_cut,

@@ -331,6 +331,7 @@ class ConversationCall(View):
         error: Why it failed; of one whose result is due as far as its session's stream tells.
         duration_ms: Of the attempt of its tool that ended it, or of the sub-agent; None where nobody measured
             it.
+        attempts: How often its tool was tried; 1 also where nobody counted.
         sub_session_id: Of the sub-agent that it called.
         cut: Characters of arguments and result that a page leaves out; `read_message` has them.
     """
@@ -346,6 +347,7 @@ class ConversationCall(View):
     result_due: bool = False
     error: str | None = None
     duration_ms: int | None = None
+    attempts: int = 1
     sub_session_id: str | None = None
     waiting: WaitingFor | None = None
     cut: int = 0

@@ -73,6 +73,12 @@ class Place:
         ends = [each for each in self.streams.get_chunks_sync("s") if isinstance(each, ToolEnd)]
         return [(each.tool_call_id, each.success, each.error) for each in ends]
 
+    async def attempts(self) -> list[int]:
+        """How often the calls were tried that usage knows."""
+        return [
+            each.attempts for each in await self.usage.get_entries("s") if isinstance(each, ToolUsageEntry)
+        ]
+
     async def recorded(self) -> list[tuple[str, bool, str]]:
         """The calls that usage knows."""
         entries = await self.usage.get_entries("s")
@@ -94,6 +100,7 @@ async def test_the_last_attempt_that_fails_is_recorded_and_told() -> None:
     assert str(error) == "OSError: tool 'carrier': OSError: no route"
     assert place.told() == [("c1", False, "The tool failed: tool 'carrier': OSError: no route")]
     assert await place.recorded() == FAILED
+    assert await place.attempts() == [2]
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from helix_temporal.errors import StoreUnavailableError
 from helix_temporal.models.messages import ToolCall, Usage
 from helix_temporal.models.steps import EndTurnInput, StepInput, ToolInput
 from helix_temporal.models.stored_messages import EMPTY
-from helix_temporal.models.usage import UsageEntry
+from helix_temporal.models.usage import ToolUsageEntry, UsageEntry
 from helix_temporal.session.record import SessionRecord
 from helix_temporal.settings import Settings
 from helix_temporal.stores.memory import MemoryPayloads, MemoryThreads
@@ -39,6 +39,19 @@ async def test_attempts_of_a_tool_call_are_one_call() -> None:
     for _ in range(2):
         await runner.run(look, request)
     assert [entry.id for entry in await usage.get_entries("s")] == ["tool-tokens/m1.0", "tool/m1.0"]
+
+
+async def test_attempts_before_the_one_that_worked_are_counted() -> None:
+    """A tool that fails twice of three times looked as well as any other."""
+    usage = MemoryUsage()
+    runner = ToolRunner(HotThreads(MemoryThreads()), Payloads(MemoryPayloads()), used=UsageLog(usage))
+    call = ToolCall(id="c1", name="look")
+    request = ToolInput(
+        session_id="s", thread_id="s", agent="a", tool="look", call=call, key="s/m1/0", turn=1, position=2
+    )
+    await runner.run(look, request, number=3)
+    entries = await usage.get_entries("s", kinds=["tool"])
+    assert [each.attempts for each in entries if isinstance(each, ToolUsageEntry)] == [3]
 
 
 async def test_a_name_that_no_store_takes_costs_no_turn(caplog: pytest.LogCaptureFixture) -> None:

@@ -78,6 +78,21 @@ async def test_a_call_that_works_the_second_time_is_one(stand: Stand, desk: Desk
     assert counted((await sums(stand, sid)).tool_stats) == (1, 1, 0)
 
 
+async def test_attempts_of_a_tool_are_counted(stand: Stand, desk: Desk, sid: str) -> None:
+    """Whoever looks why a turn took long finds the tool that worked at its second attempt."""
+
+    def act(what: str, context: ToolContext) -> str:
+        if context.attempt < 2:
+            raise OSError("no route")
+        return what
+
+    desk.acts[sid] = act
+    desk.scripts[sid] = first_tools_then("done", "x")
+    await stand.sessions.ask(sid, "go", agent="main")
+    entries = await stand.served.plugin.backends.usage.get_entries(sid, kinds=["tool"])
+    assert [each.attempts for each in entries if isinstance(each, ToolUsageEntry)] == [2]
+
+
 @pytest.mark.parametrize("late_fails", [True, False])
 async def test_the_end_of_an_attempt_that_has_timed_out_is_not_told(
     stand: Stand, desk: Desk, sid: str, late_fails: bool

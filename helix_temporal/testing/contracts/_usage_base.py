@@ -87,7 +87,14 @@ def one_of_each(session_id: str) -> list[UsageEntry]:
             **common,
         ),
         a_tool_call(
-            session_id, 2, tool_call_id="call-1", success=False, duration_ms=12, error="é\n{}'\"", **common
+            session_id,
+            2,
+            tool_call_id="call-1",
+            success=False,
+            duration_ms=12,
+            attempts=3,
+            error="é\n{}'\"",
+            **common,
         ),
         a_sub_agent(session_id, f"{session_id}-below", 3, success=False, duration_ms=2**40, **common),
         a_custom(session_id, 4, amount=Decimal("-1.50"), unit="credits", **common),

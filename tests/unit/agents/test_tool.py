@@ -166,18 +166,39 @@ async def test_a_state_that_is_not_json_is_named_with_its_tool_and_key(state: An
 
 
 @pytest.mark.parametrize(
-    ("field", "given", "said"),
+    "result",
     [
-        ("content", {"total": 3}, r"content: text, or a list of objects \(parts\) expected, got dict"),
-        ("content", ["a"], "content: text, or a list of objects"),
-        ("content", None, "got NoneType"),
-        ("usage", {"input_tokens": 5}, "usage: Usage expected, got dict"),
+        None,
+        {"paid": 12.5},
+        [],
+        ["a"],
+        [{"sku": "B-1"}],
+        [Item(sku="B-1")],
+        Item(sku="B-1"),
+        {"at": date(2025, 3, 14)},
+        date(2025, 3, 14),
     ],
 )
-async def test_a_field_of_another_type_is_named(field: str, given: Any, said: str) -> None:
+async def test_content_of_an_outcome_is_taken_as_a_plain_result_is(result: object) -> None:
+    """A state beside it must not make a failure of a tool that has done its work."""
+    plain = Tool(name="give", handler=lambda _arguments, _context: result)
+    beside = Tool(name="give", handler=lambda _arguments, _context: ToolOutcome(result, state={"a": 1}))
+    told = await plain.call_handler({}, a_context())
+    assert await beside.call_handler({}, a_context()) == ToolOutcome(told.content, state={"a": 1})
+
+
+async def test_values_in_parts_become_json() -> None:
+    """Parts stay parts."""
+    part = {"type": "text", "text": "a", "at": date(2025, 3, 14)}
+    given = Tool(name="give", handler=lambda _arguments, _context: ToolOutcome([part]))
+    assert (await given.call_handler({}, a_context())).content == [{**part, "at": "2025-03-14"}]
+
+
+async def test_a_usage_of_another_type_is_named() -> None:
     """In the façade the whole turn was lost; on a worker the tool ran three times."""
-    bad = Tool(name="give", handler=lambda _arguments, _context: ToolOutcome(**{field: given}))
-    with pytest.raises(InvalidMessageError, match=f"tool 'give': .*{said}|tool 'give': {said}"):
+    wrong: Any = {"input_tokens": 5}
+    bad = Tool(name="give", handler=lambda _arguments, _context: ToolOutcome(usage=wrong))
+    with pytest.raises(InvalidMessageError, match="tool 'give': usage: Usage expected, got dict"):
         await bad.call_handler({}, a_context())
 
 
@@ -188,10 +209,13 @@ async def test_tuples_of_a_state_are_lists() -> None:
     assert (await good.call_handler({}, a_context())).state == {"t": [1, [2]]}
 
 
-@pytest.mark.parametrize("result", [float("nan"), object(), "a\x00", ToolOutcome("\ud800"), {"n": 2**70}])
-async def test_results_that_no_store_keeps_are_refused(result: object) -> None:
+@pytest.mark.parametrize("result", [float("nan"), object(), "a\x00", {"n": 2**70}])
+@pytest.mark.parametrize("wrap", [lambda result: result, ToolOutcome], ids=["plain", "outcome"])
+async def test_results_that_no_store_keeps_are_refused(
+    result: object, wrap: Callable[[object], object]
+) -> None:
     """Better here, with the tool's name, than in a store."""
-    bad = Tool(name="give", handler=lambda _arguments, _context: result)
+    bad = Tool(name="give", handler=lambda _arguments, _context: wrap(result))
     with pytest.raises(InvalidMessageError, match="give"):
         await bad.call_handler({}, a_context())
 

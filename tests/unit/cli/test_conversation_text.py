@@ -145,6 +145,12 @@ def test_a_message_cannot_pretend_to_be_a_turn(capsys: pytest.CaptureFixture[str
     assert capsys.readouterr().out.splitlines()[2:5] == ["    a", r"    turn 4 · completed\x1b[2J", "    b"]
 
 
+def test_attempts_of_a_tool_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its time is that of the last one: the pauses between them are in that of the turn alone."""
+    print_turn(a_turn(answer(a_call(result="sunny", duration_ms=1, attempts=3))))
+    assert "← done, 1 ms, 3 attempts: sunny\n" in capsys.readouterr().out
+
+
 def test_a_call_that_ended_while_another_waits_says_when_the_model_is_told(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

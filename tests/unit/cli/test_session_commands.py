@@ -409,6 +409,8 @@ async def add_aborted_turn(backends: Backends) -> None:
             tool_name="look",
             tool_call_id="c",
             success=False,
+            duration_ms=1,
+            attempts=3,
             error="it was closed",
         )
     )
@@ -420,6 +422,7 @@ def test_a_failed_call_of_an_aborted_turn_names_a_command_that_shows_it(tmp_path
     fill(variables, add_aborted_turn)
     printed = call(variables, "session", "calls", "--failed").stdout
     assert "its message is not in the thread" in printed
+    assert "look  failed  1 ms  3 attempts\n" in printed
     (command,) = [line.strip() for line in printed.splitlines() if "helix-temporal" in line]
     shown = call(variables, *shlex.split(command)[1:])
     assert shown.exit_code == 0

@@ -107,6 +107,22 @@ async def test_a_failed_call_is_open_and_others_are_folded(scene: Scene, browser
     assert failed == [("done", "call-3-0", ""), ("failed", "call-3-1", " open")]
 
 
+@pytest.mark.parametrize("path", ["/sessions/s1", "/calls"])
+async def test_attempts_of_a_tool_are_told(scene: Scene, browser: httpx.AsyncClient, path: str) -> None:
+    """A call that took three attempts and two seconds read "done, 5 ms"."""
+    writer = await scene.begin("s1")
+    run = await writer.start()
+    await writer.append(user("u1"), answer("a1", "", call(0), call(1)), result("a1", 0), result("a1", 1))
+    await writer.record_tool_call("a1", run, at=0, attempts=3)
+    await writer.record_tool_call("a1", run, at=1)
+    await writer.end()
+    page = await browser.get(path)
+    assert re.findall(r'num">(\d+ attempts?)</span><span class="num" title="(.*?)">5 ms<', page.text) == [
+        ("3 attempts", "Of the last attempt")
+    ]
+    assert '<span class="num">5 ms<' in page.text
+
+
 async def test_a_failed_call_leads_to_what_the_model_was_given(
     scene: Scene, browser: httpx.AsyncClient
 ) -> None:

@@ -8,7 +8,7 @@ import pytest
 from helix_temporal.errors import InvalidRequestError
 from helix_temporal.models.usage import CustomUsageEntry, TokenCounts, TokenUsageEntry, UsageRollup
 from helix_temporal.stores.usage import from_body, roll_up, to_body
-from helix_temporal.testing.contracts._usage_base import a_custom, one_of_each, some_tokens
+from helix_temporal.testing.contracts._usage_base import a_custom, a_tool_call, one_of_each, some_tokens
 
 
 @pytest.mark.parametrize(
@@ -68,6 +68,14 @@ def test_a_field_of_a_newer_version_is_ignored() -> None:
     body = to_body(some_tokens("s"))
     newer = body.replace(b'"model"', b'"later":{"a":1},"model"')
     assert from_body(newer, "here") == some_tokens("s")
+
+
+def test_an_entry_of_a_version_that_counted_no_attempts_is_read() -> None:
+    """Stores hold entries for as long as their sessions."""
+    body = to_body(a_tool_call("s"))
+    older = body.replace(b'"attempts":1,', b"")
+    assert older != body
+    assert from_body(older, "here") == a_tool_call("s")
 
 
 def test_entries_are_frozen() -> None:

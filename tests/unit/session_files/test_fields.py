@@ -45,7 +45,7 @@ CHILD: Final = {
 _ENTRY: Final = {"id", "timestamp", "run_id", "agent_type", "step_count", "source", "kind", "duration_ms"}
 TOKENS: Final = {"kept": _ENTRY | {"model", "tokens", "cost_usd"}, "left out": {"session_id"}}
 TOOL: Final = {
-    "kept": _ENTRY | {"tool_name", "tool_call_id", "success", "error"},
+    "kept": _ENTRY | {"tool_name", "tool_call_id", "success", "error", "attempts"},
     "left out": {"session_id"},
 }
 SUB_AGENT: Final = {"kept": _ENTRY | {"sub_session_id", "success"}, "left out": {"session_id"}}

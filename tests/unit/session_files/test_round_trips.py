@@ -28,6 +28,7 @@ from helix_temporal.session_files import export_session
 from helix_temporal.session_files.imports import rename_child
 from helix_temporal.stores.protocols.hot import StepAppend
 from helix_temporal.stores.protocols.threads import OpenThread, ReadPage
+from helix_temporal.testing.contracts._usage_base import a_tool_call, one_of_each
 from tests.unit.session_files._scenes import (
     export_bytes,
     export_whole,
@@ -66,6 +67,18 @@ async def test_a_session_comes_back_with_equal_bytes(open_target: Opener) -> Non
         done = await import_bytes(target, data)
         assert (done.outcome, done.sessions, done.messages) == ("imported", 1, 8)
         assert await export_bytes(target) == data
+
+
+async def test_entries_of_usage_come_back_with_equal_bytes(open_target: Opener) -> None:
+    """With all of their fields; what is as usual is not written."""
+    async with open_memory() as source, open_target() as target:
+        await make_session(source)
+        for entry in [*one_of_each("s"), a_tool_call("s", 9)]:
+            await source.usage.record_entry(entry)
+        data = await export_bytes(source)
+        await import_bytes(target, data)
+        assert await export_bytes(target) == data
+        assert data.count(b'"attempts":3') == data.count(b'"attempts"') == 1
 
 
 async def test_a_tree_comes_back_with_equal_bytes(open_target: Opener) -> None:

@@ -132,7 +132,14 @@ class Writer:
         )
 
     async def record_tool_call(
-        self, answer_id: str, run: Run, *, at: int = 0, success: bool = True, name: str = "look"
+        self,
+        answer_id: str,
+        run: Run,
+        *,
+        at: int = 0,
+        success: bool = True,
+        name: str = "look",
+        attempts: int = 1,
     ) -> None:
         """What usage tells of a tool call."""
         await self.scene.stores.usage.record_entry(
@@ -146,6 +153,7 @@ class Writer:
                 tool_call_id=f"call_{at}",
                 success=success,
                 duration_ms=5,
+                attempts=attempts,
                 error="" if success else "it was closed",
             )
         )

@@ -269,6 +269,19 @@ async def test_a_call_whose_time_nobody_measured_has_none(scene: Scene) -> None:
     assert [each.call.duration_ms for each in await found(scene.views, failed=True)] == [None, None]
 
 
+async def test_attempts_of_a_tool_are_told(scene: Scene) -> None:
+    """A carrier that answered at the third attempt is not as well as one that answers at once."""
+    writer = await scene.begin()
+    run = await writer.start()
+    await writer.append(user("u1"), answer("a1", "", call(0), call(1)), result("a1", 0), result("a1", 1))
+    await writer.record_tool_call("a1", run, at=0, attempts=3)
+    await writer.record_tool_call("gone", run, attempts=2)
+    await writer.end()
+    (turn,) = (await scene.views.read_turns("s1")).turns
+    assert [each.attempts for each in turn.messages[1].calls] == [3, 1]
+    assert [each.call.attempts for each in await found(scene.views)] == [3, 2]
+
+
 async def test_sums_are_those_of_the_conversation_below_them(scene: Scene) -> None:
     """A turn under way counts in all of them; a sub-agent's call is one of its turn's calls."""
     writer = await scene.begin()
