@@ -54,7 +54,7 @@ def test_what_is_in_no_archive_is_not_shown_as_nothing(
     assert "HELIX_POSTGRES_DSN" in found.stderr
 
 
-def test_what_an_archive_alone_does_not_tell_is_a_dash(archive_alone: dict[str, str], tmp_path: Path) -> None:
+def test_what_an_archive_alone_does_not_tell_is_not_made_up(archive_alone: dict[str, str], tmp_path: Path) -> None:
     """Without a session store a thread tells what was said, and not when it began or whether it ended."""
 
     async def write(backends: Backends) -> None:
@@ -64,7 +64,7 @@ def test_what_an_archive_alone_does_not_tell_is_a_dash(archive_alone: dict[str, 
     fill({**variables_of(tmp_path / "data"), **archive_alone}, write)
     shown = call(archive_alone, "session", "show", "cold").stdout
     unknown = re.findall(r"^(status|created|changed) +(.*)$", shown, re.MULTILINE)
-    assert unknown == [("status", "–"), ("created", "–"), ("changed", "–")]
+    assert unknown == [("status", "not known"), ("created", "–"), ("changed", "–")]
 
 
 def test_a_sweep_of_no_hot_store_is_refused(archive_alone: dict[str, str]) -> None:
