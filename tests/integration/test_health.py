@@ -381,7 +381,7 @@ async def test_an_archive_that_is_required_is_waited_for(site: Site) -> None:
 async def test_a_worker_that_may_not_wait_ends(site: Site) -> None:
     """By itself, with an error that names the setting; its probes with it."""
     site.proxies["postgres"].refuse()
-    with pytest.raises(StoreUnavailableError, match="postgres_dsn"):
+    with pytest.raises(StoreUnavailableError, match="HELIX_POSTGRES_DSN"):
         async with site.worker(wait=False):
             pass
     assert await site.probe("/livez") == (0, {})
