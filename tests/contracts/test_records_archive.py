@@ -64,9 +64,9 @@ class TestWithoutAnArchive:
         """And the error says which settings there are."""
         sessions = RowSessions(MemorySessions())
         await RowRecords(sessions).write("s", putting(old_record(1)), create=NEW)
-        with pytest.raises(InvalidConfigError, match="s3_bucket"):
+        with pytest.raises(InvalidConfigError, match="HELIX_S3_BUCKET"):
             await RowRecords(sessions).archive("s", "k", "g")
-        with pytest.raises(InvalidConfigError, match="s3_bucket"):
+        with pytest.raises(InvalidConfigError, match="HELIX_S3_BUCKET"):
             RecordUpkeep(sessions, after=0)
 
     async def test_archived_records_are_not_taken_for_missing(self) -> None:
