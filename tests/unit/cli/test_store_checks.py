@@ -54,7 +54,9 @@ def test_what_is_in_no_archive_is_not_shown_as_nothing(
     assert "HELIX_POSTGRES_DSN" in found.stderr
 
 
-def test_what_an_archive_alone_does_not_tell_is_not_made_up(archive_alone: dict[str, str], tmp_path: Path) -> None:
+def test_what_an_archive_alone_does_not_tell_is_not_made_up(
+    archive_alone: dict[str, str], tmp_path: Path
+) -> None:
     """Without a session store a thread tells what was said, and not when it began or whether it ended."""
 
     async def write(backends: Backends) -> None:
