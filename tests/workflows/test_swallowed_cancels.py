@@ -5,7 +5,7 @@ import uuid
 from typing import Any
 
 import pytest
-from temporalio.client import WorkflowFailureError
+from temporalio.client import WorkflowFailureError, WorkflowHandle
 from temporalio.exceptions import CancelledError
 from temporalio.worker._workflow_instance import _WorkflowInstanceImpl
 
@@ -50,6 +50,23 @@ def _swallow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_WorkflowInstanceImpl, "_await_temporal_operation", before)
 
 
+async def cancel_beside(handle: WorkflowHandle[Any, Any], gate: asyncio.Event) -> BaseException | None:
+    """Cancel a session in one workflow task with the end of what waits at the gate; why it ended."""
+    await handle.signal(StalledSession.stall)
+    await asyncio.wait_for(asyncio.to_thread(STALLED.wait), 10)
+    gate.set()
+    await asyncio.sleep(0.5)
+    await handle.cancel()
+    GOES_ON.set()
+    try:
+        with pytest.raises(WorkflowFailureError) as caught:
+            await asyncio.wait_for(handle.result(), 20)
+    except TimeoutError:
+        await handle.terminate()
+        raise
+    return caught.value.cause
+
+
 @pytest.mark.parametrize("older", [False, True], ids=["this SDK", "an older SDK"])
 async def test_a_cancel_beside_the_end_of_a_late_flush_is_heard(
     temporal_address: str, s3: S3Endpoint, monkeypatch: pytest.MonkeyPatch, older: bool
@@ -81,19 +98,8 @@ async def test_a_cancel_beside_the_end_of_a_late_flush_is_heard(
         archive.opened.clear()
         archive.down = False
         await asyncio.wait_for(archive.asked.wait(), 15)
-        await handle.signal(StalledSession.stall)
-        await asyncio.wait_for(asyncio.to_thread(STALLED.wait), 10)
-        archive.opened.set()
-        await asyncio.sleep(0.5)
-        await handle.cancel()
-        GOES_ON.set()
-        try:
-            with pytest.raises(WorkflowFailureError) as caught:
-                await asyncio.wait_for(handle.result(), 10)
-        except TimeoutError:
-            await handle.terminate()
-            raise
-    assert isinstance(caught.value.cause, CancelledError)
+        ended = await cancel_beside(handle, archive.opened)
+    assert isinstance(ended, CancelledError)
 
 
 @pytest.mark.parametrize("older", [False, True], ids=["this SDK", "an older SDK"])
@@ -127,16 +133,5 @@ async def test_a_cancel_beside_the_last_hook_of_a_run_ends_the_session(
         )
         assert result.status is AskStatus.ANSWERED
         await asyncio.wait_for(asked.wait(), 15)
-        await handle.signal(StalledSession.stall)
-        await asyncio.wait_for(asyncio.to_thread(STALLED.wait), 10)
-        opened.set()
-        await asyncio.sleep(0.5)
-        await handle.cancel()
-        GOES_ON.set()
-        try:
-            with pytest.raises(WorkflowFailureError) as caught:
-                await asyncio.wait_for(handle.result(), 10)
-        except TimeoutError:
-            await served.client.get_workflow_handle(name).terminate()
-            raise
-    assert isinstance(caught.value.cause, CancelledError)
+        ended = await cancel_beside(handle, opened)
+    assert isinstance(ended, CancelledError)
