@@ -127,7 +127,7 @@ class ModelRequest:
     tracing_context: TracingContext | None = None
 
 
-class _Priced(WireModel):
+class _CheckedCost(WireModel):
     cost_usd: Cost | None
 
 
@@ -142,8 +142,11 @@ class ModelResponse:
         provider: What the provider's adapter needs back unchanged with the message.
         stop_reason: Why the model stopped, in the provider's words.
         finish: The same in ours; None is for models that do not say.
-        cost_usd: What the call cost, in US dollars: a Decimal, no float.  None where the model does not know
-            it, as those of this package.
+        cost_usd: What the call cost, in US dollars: a Decimal, an int or decimal text, no float.  None where
+            the model does not know it, as those of this package.
+
+    Raises:
+        InvalidRequestError: The cost is no exact amount of 0 or more.
     """
 
     content: str | list[JsonObject] = ""
@@ -156,7 +159,7 @@ class ModelResponse:
 
     def __post_init__(self) -> None:
         """Check the cost while the model's own code runs, whose mistake it would be."""
-        _Priced(cost_usd=self.cost_usd)
+        object.__setattr__(self, "cost_usd", _CheckedCost(cost_usd=self.cost_usd).cost_usd)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable
 from decimal import Decimal
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -337,6 +337,13 @@ def test_a_cost_that_is_no_exact_amount_is_refused_where_it_is_made(bad: Any) ->
     """A float would be rounded in sums; the mistake is the model's."""
     with pytest.raises(InvalidRequestError, match="cost_usd"):
         ModelResponse("A", cost_usd=bad)
+
+
+def test_a_cost_as_text_or_a_whole_number_is_kept_as_a_decimal() -> None:
+    """What a provider's JSON has: sums of two texts ended the step."""
+    found = [ModelResponse("A", cost_usd=each).cost_usd for each in (cast("Any", "0.01"), cast("Any", 1))]
+    assert found == [Decimal("0.01"), Decimal(1)]
+    assert [type(each) for each in found] == [Decimal, Decimal]
 
 
 async def test_a_summary_names_the_model_that_made_it() -> None:
