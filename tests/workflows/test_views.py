@@ -119,9 +119,28 @@ async def lived(temporal_address: str, redis_url: str, s3: S3Endpoint) -> AsyncI
     async with session_worker(settings, agents(), options=options, drain=1.0) as served:
         lived = Lived(served, settings, stores, session_id)
         assert [await lived.ask(text) for text in ("hello", "count", "help")] == [AskStatus.ANSWERED] * 3
+        await until_stream_has_end(lived)
         yield lived
         await served.sessions.session(session_id).close()
     await stores.close()
+
+
+async def until_stream_has_end(lived: Lived) -> None:
+    """Wait for the end of the newest turn in the stream: it is written behind its answer."""
+    streams, stream_id = lived.stores.streams, lived.session_id
+    assert streams is not None
+    async with asyncio.timeout(30):
+        while True:
+            info = await streams.get_info(stream_id)
+            assert info is not None
+            reader = await streams.create_resumable_reader(stream_id, after_sequence=info.last_sequence - 1)
+            assert reader is not None
+            async with contextlib.aclosing(reader):
+                async for newest in reader:
+                    if isinstance(newest.chunk, RunEnded):
+                        return
+                    break
+            await asyncio.sleep(0.05)
 
 
 def said(turn: ConversationTurn) -> list[str]:
